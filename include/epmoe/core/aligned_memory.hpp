@@ -1,0 +1,42 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+
+/// Owned memory aligned to cache lines. Local.
+namespace epmoe {
+
+inline constexpr std::int64_t kCacheLineBytes = 64;
+
+constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+constexpr std::int64_t ceil_div(std::int64_t value, std::int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
+/// A fixed number of bytes, 64-byte aligned (4096 from 1 MiB up), uninitialised. Throws InternalError naming the
+/// bytes when there is no memory.
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+  explicit AlignedBuffer(std::int64_t bytes);
+  [[nodiscard]] std::byte* data() { return data_.get(); }
+  [[nodiscard]] const std::byte* data() const { return data_.get(); }
+  [[nodiscard]] std::int64_t size() const { return bytes_; }
+  template <class T> [[nodiscard]] T* as() { return reinterpret_cast<T*>(data_.get()); }
+  template <class T> [[nodiscard]] const T* as() const { return reinterpret_cast<const T*>(data_.get()); }
+  /// Gives the memory up for good: for buffers that MPI may still write to after a broken step.
+  void leak() { (void)data_.release(); bytes_ = 0; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  std::unique_ptr<std::byte[], Free> data_;
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace epmoe

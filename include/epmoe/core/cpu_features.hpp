@@ -1,0 +1,27 @@
+#pragma once
+#include <string>
+
+/// What this CPU can do, read once from CPUID or the auxiliary vector. Local, thread-safe.
+namespace epmoe {
+
+struct CpuFeatures {
+  // x86-64
+  bool avx2 = false;        ///< with FMA and F16C
+  bool avx512 = false;      ///< F, BW, DQ, VL
+  bool avx512_vnni = false;
+  bool avx512_bf16 = false;
+  bool avx_vnni = false;
+  // AArch64
+  bool neon = false;
+  bool dotprod = false;
+  bool i8mm = false;
+  bool bf16 = false;
+  bool sve = false;
+};
+
+const CpuFeatures& cpu_features();
+
+/// "x86-64: avx2 avx512 avx512_bf16" for reports.
+std::string describe(const CpuFeatures& features);
+
+}  // namespace epmoe

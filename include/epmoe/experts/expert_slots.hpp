@@ -1,0 +1,76 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "epmoe/core/aligned_memory.hpp"
+#include "epmoe/core/moe_config.hpp"
+#include "epmoe/core/quant_config.hpp"
+#include "epmoe/quantize/expert_weights.hpp"
+
+/// Packed expert weights in slots of fixed size, so that an expert can move (export, import, swap at a step boundary)
+/// with all that belongs to it: weights, scales, column sums, biases. Not thread-safe; distinct slots may be packed
+/// from distinct threads.
+namespace epmoe {
+
+/// One matrix [N, K] (out, in) is stored as [N/64][K/v][64][v], N padded with zeros to 64 and K to 16 v; v = 1 for
+/// f32, 2 for bf16, 4 for int8. oneDNN reads the same bytes as BA16a64b, BA16a64b2a, BA16a64b4a.
+struct PackedLayout {
+  ComputeType compute = ComputeType::f32;
+  std::int64_t hidden = 0, intermediate = 0;
+  bool biases = false;
+  [[nodiscard]] std::int64_t v() const;
+  [[nodiscard]] std::int64_t element_bytes() const;
+  [[nodiscard]] std::int64_t padded_n(std::int64_t n) const { return round_up(n, 64); }
+  [[nodiscard]] std::int64_t padded_k(std::int64_t k) const { return round_up(k, 16 * v()); }
+  [[nodiscard]] std::int64_t matrix_bytes(std::int64_t n, std::int64_t k) const {
+    return padded_n(n) * padded_k(k) * element_bytes();
+  }
+  // Offsets in a slot, each a multiple of 64. gate and up are two matrices [I, H] one after the other, so together
+  // they are one packed matrix of 2 padded_n(I) columns; down is [H, I].
+  [[nodiscard]] std::int64_t gate_offset() const { return 0; }
+  [[nodiscard]] std::int64_t up_offset() const;
+  [[nodiscard]] std::int64_t down_offset() const;
+  /// int8: f32 scale per output channel, [padded_n(I)] gate, [padded_n(I)] up, [padded_n(H)] down.
+  [[nodiscard]] std::int64_t scale_offset() const;
+  /// int8: i32 sum over K of each output channel (for kernels that shift rows to unsigned), same three parts.
+  [[nodiscard]] std::int64_t column_sum_offset() const;
+  /// f32 biases in the same three parts, if any.
+  [[nodiscard]] std::int64_t bias_offset() const;
+  [[nodiscard]] std::int64_t slot_bytes() const;
+  bool operator==(const PackedLayout&) const = default;
+};
+
+class ExpertSlots {
+ public:
+  ExpertSlots(const PackedLayout& layout, std::int64_t slots, std::int64_t spare_slots = 0);
+  [[nodiscard]] const PackedLayout& layout() const { return layout_; }
+  [[nodiscard]] std::int64_t slots() const { return slots_; }
+  [[nodiscard]] std::int64_t spare_slots() const { return static_cast<std::int64_t>(physical_.size()) - slots_; }
+  [[nodiscard]] std::int64_t bytes() const { return memory_.size(); }
+  /// Converts, quantises and packs one expert; the source is not needed afterwards. Throws InputError naming tensor,
+  /// shape found and wanted. Weights are rounded to nearest even; int8: quantize_int8_channel per output channel.
+  void pack(std::int64_t slot, const ExpertWeights& weights);
+  /// Packed weights back to f32 row-major: dequantised values, for tests and the reference.
+  void unpack_gate(std::int64_t slot, float* out) const;  // [I, H]
+  void unpack_up(std::int64_t slot, float* out) const;    // [I, H]
+  void unpack_down(std::int64_t slot, float* out) const;  // [H, I]
+
+  [[nodiscard]] const std::byte* slot(std::int64_t slot) const {
+    return memory_.data() + physical_[static_cast<std::size_t>(slot)] * layout_.slot_bytes();
+  }
+  /// A slot's bytes as they are, to send elsewhere; import takes the same bytes (InputError on another size).
+  [[nodiscard]] std::span<const std::byte> export_slot(std::int64_t slot) const;
+  void import_slot(std::int64_t slot, std::span<const std::byte> bytes);
+  /// Exchanges two slots (spare ones are numbered from slots()) without copying; only between steps.
+  void swap_slots(std::int64_t a, std::int64_t b);
+
+ private:
+  PackedLayout layout_;
+  std::int64_t slots_;
+  AlignedBuffer memory_;
+  std::vector<std::int64_t> physical_;  // slot -> place in memory
+};
+
+}  // namespace epmoe

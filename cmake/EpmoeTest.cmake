@@ -2,9 +2,20 @@
 # One executable; one ctest per rank count, "name.np3". Every launch is under `timeout -k`, and the program refuses
 # to run in a world of another size than it was told.
 find_package(GTest REQUIRED)
-set(EPMOE_TEST_ENVIRONMENT
-  "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe;OMPI_MCA_hwloc_base_binding_policy=none;PRTE_MCA_hwloc_default_binding_policy=none;OMPI_MCA_mpi_yield_when_idle=1;OMP_WAIT_POLICY=passive"
-  CACHE STRING "Environment of MPI tests; the same as scripts/mpi_env.sh" FORCE)
+# scripts/mpi_env.sh is the one place with the environment; here its lines "export NAME=value" become ctest's.
+set(epmoe_mpi_env "${PROJECT_SOURCE_DIR}/scripts/mpi_env.sh")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${epmoe_mpi_env}")
+file(STRINGS "${epmoe_mpi_env}" EPMOE_TEST_ENVIRONMENT REGEX "^export [A-Za-z_]+=")
+list(TRANSFORM EPMOE_TEST_ENVIRONMENT REPLACE "^export " "")
+if(NOT EPMOE_TEST_ENVIRONMENT)
+  message(FATAL_ERROR "${epmoe_mpi_env} has no line \"export NAME=value\"")
+endif()
+if(EPMOE_SANITIZE)  # full stacks, so that suppressions of the MPI library's own leaks match
+  list(APPEND EPMOE_TEST_ENVIRONMENT
+    "ASAN_OPTIONS=fast_unwind_on_malloc=0"
+    "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/sanitizers/lsan.supp:print_suppressions=0"
+    "UBSAN_OPTIONS=print_stacktrace=1")
+endif()
 
 function(epmoe_add_test)
   cmake_parse_arguments(T "" "NAME;TIMEOUT;THREADS" "SOURCES;RANKS;LABELS;LIBRARIES" ${ARGN})

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <span>
+#include <utility>
 
 /// Owned memory aligned to cache lines. Local.
 namespace epmoe {
@@ -23,6 +23,13 @@ class AlignedBuffer {
  public:
   AlignedBuffer() = default;
   explicit AlignedBuffer(std::int64_t bytes);
+  AlignedBuffer(AlignedBuffer&& other) noexcept
+      : data_(std::move(other.data_)), bytes_(std::exchange(other.bytes_, 0)) {}
+  AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
+    data_ = std::move(other.data_);
+    bytes_ = std::exchange(other.bytes_, 0);
+    return *this;
+  }
   [[nodiscard]] std::byte* data() { return data_.get(); }
   [[nodiscard]] const std::byte* data() const { return data_.get(); }
   [[nodiscard]] std::int64_t size() const { return bytes_; }

@@ -45,25 +45,39 @@ inline float to_float(float value) { return value; }
 inline float to_float(bf16 value) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16U);
 }
-/// Exact, subnormals, infinities and NaN included.
+/// Exact, subnormals, infinities and NaN included. Free of branches, so that loops over it vectorise, and of f32
+/// subnormals, so that a host with flush-to-zero gets the same values.
 inline float to_float(f16 value) {
   const std::uint32_t sign = (value.bits & 0x8000U) << 16U;
-  const std::uint32_t magnitude = value.bits & 0x7fffU;
-  if (magnitude >= 0x7c00U)  // Inf and NaN keep their payload
-    return std::bit_cast<float>(sign | 0x7f800000U | ((magnitude & 0x3ffU) << 13U));
-  // Scaling by 2^112 moves the binary16 exponent to binary32 and normalises subnormals exactly.
-  const float scaled = std::bit_cast<float>(magnitude << 13U) * 0x1p112F;
-  return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(scaled));
+  const std::uint32_t magnitude = (value.bits & 0x7fffU) << 13U;
+  const std::uint32_t normal = magnitude + (magnitude >= 0x0f800000U ? 0x70000000U : 0x38000000U);
+  // 2^-14 * (1 + m / 1024) - 2^-14 is the subnormal m * 2^-24.
+  const auto subnormal =
+      std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude + 0x38800000U) - 0x1p-14F);
+  return std::bit_cast<float>(sign | (magnitude < 0x00800000U ? subnormal : normal));
 }
 
 /// Round to nearest, ties to even; a NaN stays a (quiet) NaN.
 inline bf16 to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  if ((bits & 0x7fffffffU) > 0x7f800000U) return {static_cast<std::uint16_t>((bits >> 16U) | 0x40U)};
-  return {static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16U) & 1U)) >> 16U)};
+  const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16U) & 1U)) >> 16U;
+  const std::uint32_t nan = (bits >> 16U) | 0x40U;
+  return {static_cast<std::uint16_t>((bits & 0x7fffffffU) > 0x7f800000U ? nan : rounded)};
 }
 /// Round to nearest, ties to even; overflow gives Inf, a NaN stays a (quiet) NaN.
-f16 to_f16(float value);
+inline f16 to_f16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = (bits >> 16U) & 0x8000U;
+  const std::uint32_t magnitude = bits & 0x7fffffffU;
+  const std::uint32_t normal = (magnitude + 0xfffU + ((magnitude >> 13U) & 1U) - 0x38000000U) >> 13U;
+  // The last place of 0.5 is 2^-24, the step of binary16 subnormals: the addition rounds.
+  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U;
+  const std::uint32_t nan = 0x7e00U | ((magnitude >> 13U) & 0x3ffU);
+  std::uint32_t result = magnitude < 0x38800000U ? subnormal : normal;
+  result = magnitude >= 0x47800000U ? 0x7c00U : result;
+  result = magnitude > 0x7f800000U ? nan : result;
+  return {static_cast<std::uint16_t>(sign | result)};
+}
 
 /// Which C++ type stands for which DType.
 template <class T> struct dtype_of;

@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 
 /// Every error the library throws. `what()` is one line that names what was wrong, what was found and what was
 /// wanted; rank and phase where they are known. The library never prints and never exits.

@@ -32,6 +32,7 @@ struct WorkspaceSet {
   SharedResizableBuffer workspace2{"workspace2"};    ///< activated rows and down results
   SharedResizableBuffer output{"expert_output"};     ///< rows that go to finalize
   SharedResizableBuffer shared{"shared_experts"};    ///< what the shared experts need
+  SharedResizableBuffer result{"result"};            ///< f32 sums where y is not f32, and the shared experts' output
   void lock() { for (auto* b : all()) b->lock(); }
   void unlock() { for (auto* b : all()) b->unlock(); }
   [[nodiscard]] std::int64_t size() {
@@ -39,7 +40,7 @@ struct WorkspaceSet {
     for (auto* b : all()) total += b->size();
     return total;
   }
-  std::vector<SharedResizableBuffer*> all() { return {&workspace13, &workspace2, &output, &shared}; }
+  std::vector<SharedResizableBuffer*> all() { return {&workspace13, &workspace2, &output, &shared, &result}; }
 };
 
 }  // namespace epmoe

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "epmoe/experts/experts.hpp"
@@ -54,7 +55,8 @@ class ModularKernel {
 
   /// Rows per chunk and workspace bytes for a batch of `rows` with `entries`: a pure function.
   struct ChunkInfo {
-    std::int64_t chunks = 0, rows_per_chunk = 0;
+    std::int64_t chunks = 0;             ///< at least this many; rows are not cut
+    std::int64_t rows_per_chunk = 0, entries_per_chunk = 0;
     WorkspaceShapes workspace;
   };
   [[nodiscard]] ChunkInfo chunk_info(std::int64_t rows, std::int64_t entries) const;
@@ -66,9 +68,12 @@ class ModularKernel {
   [[nodiscard]] std::int64_t global_num_experts() const;
 
  private:
-  struct Call;
   ForwardResult run(const ForwardInput& input, MatrixView routed, MatrixView shared_out, const ExecutionContext& context);
+  ForwardResult forward_into(const ForwardInput& input, MatrixView y, const ExecutionContext& context);
   ExpertOutput run_experts(const ExpertBatch& batch, const ExecutionContext& context, ForwardResult& result) const;
+  void weigh_entries(const ExpertBatch& batch, const ExpertIndex& index, ConstMatrixView entries,
+                     const ExpertIndex* padded, MatrixView out, bool skip_weights, const ExecutionContext& context) const;
+  void check_output(const ForwardInput& input, MatrixView y, std::string_view what) const;
   std::shared_ptr<comm::ExpertGroup> group_;
   std::shared_ptr<PrepareFinalize> prepare_finalize_;
   std::shared_ptr<const Experts> experts_;

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,11 +34,15 @@ class ProgressEngine final : public ProgressHook {
   ProgressEngine(int rank, const Clock& clock) : rank_(rank), clock_(&clock) {}
   void attach(Operation& operation);
   void detach(Operation& operation);
+  /// Takes over an operation whose owner is gone: driven like the attached ones until it is done, then destroyed. So
+  /// a dropped call still answers its peers. The group's destructor drives what is parked within a deadline.
+  void park(std::unique_ptr<Operation> operation);
+  [[nodiscard]] std::int64_t parked() const { return static_cast<std::int64_t>(parked_.size()); }
   /// Drives all operations once.
   void poll();
   /// poll() at most every `poll_interval_seconds`; what compute calls between tiles.
   void progress() override;
-  /// Drives everything until `operation` is done: spins briefly, then yields the core between polls. Soft deadline:
+  /// Drives everything until `operation` is done (it need not be attached): spins briefly, then yields the core between polls. Soft deadline:
   /// one log line; hard deadline or stop request: marks the engine broken and throws TimeoutError
   /// "rank 2: waited 120 s for ranks 1, 3 in dispatch, layer 7, step 91".
   void wait(Operation& operation, const WaitFor& what, const ExecutionContext& context);
@@ -52,6 +57,7 @@ class ProgressEngine final : public ProgressHook {
   int rank_;
   const Clock* clock_;
   std::vector<Operation*> operations_;
+  std::vector<std::unique_ptr<Operation>> parked_;
   double last_poll_ = 0.0;
   std::int64_t polls_ = 0;
   bool broken_ = false;

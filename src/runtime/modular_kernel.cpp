@@ -12,7 +12,7 @@ namespace epmoe {
 
 /// The four stages. Slices of the tokens follow each other: slice s + 1 travels while s is computed and s - 1 returns.
 ForwardResult ModularKernel::run(const ForwardInput& input, MatrixView routed, MatrixView shared_out,
-                                 const ExecutionContext& outer) {
+                                 const ExecutionContext& outer, ErrorCode failure) {
   ForwardResult result;
   const TrafficTally tally(outer, group_->engine(), result);
   const auto& context = tally.context();
@@ -23,7 +23,9 @@ ForwardResult ModularKernel::run(const ForwardInput& input, MatrixView routed, M
           : comm::agree_step(*group_, {.tokens = input.x.rows, .placement_epoch = placement->epoch()}, context);
   const TokenSlices slices(input, plan, config_.pipeline);
   const auto send = [&](std::int64_t s) {
-    return prepare_finalize_->prepare_async(slices.prepare_input(s, placement, group_->rank()), context);
+    auto slice = slices.prepare_input(s, placement, group_->rank());
+    slice.failure = failure;
+    return prepare_finalize_->prepare_async(slice, context);
   };
   const bool has_shared = shared_ != nullptr && shared_out.rows > 0;
   const bool overlap_shared = has_shared && input.x.rows <= config_.shared_token_threshold;
@@ -54,7 +56,7 @@ ForwardResult ModularKernel::run(const ForwardInput& input, MatrixView routed, M
 }
 
 ForwardResult ModularKernel::forward(const ForwardInput& input, MatrixView y, const ExecutionContext& context) {
-  check_output(input, y, "y");
+  check_outputs(input, {y}, context);
   return forward_into(input, y, context);
 }
 
@@ -91,21 +93,32 @@ ForwardResult ModularKernel::forward_in_place(const Routing& routing, MatrixView
 
 ForwardResult ModularKernel::forward_split(const ForwardInput& input, SplitOutput y, const ExecutionContext& context) {
   if (shared_ == nullptr) throw InputError("forward_split: the layer has no shared experts");
-  check_output(input, y.shared, "shared output");
-  check_output(input, y.routed, "routed output");
-  for (const auto& view : {y.shared, y.routed})
-    if (view.dtype != DType::f32)
-      throw InputError(fmt::format("forward_split: output is {}, wanted f32", describe(view)));
+  check_outputs(input, {y.shared, y.routed}, context);
   return run(input, y.routed, y.shared, context);
 }
 
-void ModularKernel::check_output(const ForwardInput& input, MatrixView y, std::string_view what) const {
+/// A bad output on one rank: that rank still takes part in the call, so that all ranks throw and none waits.
+void ModularKernel::check_outputs(const ForwardInput& input, std::initializer_list<MatrixView> outputs,
+                                  const ExecutionContext& context) {
+  try {
+    for (const auto& y : outputs) check_output(input, y, outputs.size() == 1);
+  } catch (const InputError& error) {
+    try {
+      run(input, {}, {}, context, error.code());
+    } catch (const InputError&) {
+      throw error;  // says more than what travelled
+    }
+    throw;
+  }
+}
+
+void ModularKernel::check_output(const ForwardInput& input, MatrixView y, bool bf16_allowed) const {
   const auto hidden = experts_->config().shape.hidden;
-  if (y.rows != input.x.rows || y.cols != hidden || (y.dtype != DType::f32 && y.dtype != DType::bf16))
-    throw InputError(fmt::format("rank {}: {} is {}, wanted [{}, {}] f32 or bf16", group_->rank(), what, describe(y),
-                                 input.x.rows, hidden));
+  if (y.rows != input.x.rows || y.cols != hidden || !(y.dtype == DType::f32 || (bf16_allowed && y.dtype == DType::bf16)))
+    throw InputError(fmt::format("rank {}: the output is {}, wanted [{}, {}] f32{}", group_->rank(), describe(y),
+                                 input.x.rows, hidden, bf16_allowed ? " or bf16" : ""));
   if (overlap(input.x, y))
-    throw InputError(fmt::format("rank {}: {} overlaps x; use forward_in_place", group_->rank(), what));
+    throw InputError(fmt::format("rank {}: the output overlaps x; use forward_in_place", group_->rank()));
 }
 
 }  // namespace epmoe

@@ -45,6 +45,7 @@ struct PrepareInput {
   const StepPlan* plan = nullptr;             ///< tokens per rank of *this* call (a slice's plan for a slice)
   std::int64_t global_first_token = 0;        ///< index in the whole step of this rank's first token here
   std::int64_t layer = -1;
+  ErrorCode failure = ErrorCode::none;        ///< a fault the caller found on this rank: it travels instead of rows
 };
 
 /// One part of what the experts have to do.

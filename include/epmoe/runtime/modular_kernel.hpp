@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -68,12 +69,14 @@ class ModularKernel {
   [[nodiscard]] std::int64_t global_num_experts() const;
 
  private:
-  ForwardResult run(const ForwardInput& input, MatrixView routed, MatrixView shared_out, const ExecutionContext& context);
+  ForwardResult run(const ForwardInput& input, MatrixView routed, MatrixView shared_out, const ExecutionContext& context,
+                    ErrorCode failure = ErrorCode::none);
   ForwardResult forward_into(const ForwardInput& input, MatrixView y, const ExecutionContext& context);
+  void check_outputs(const ForwardInput& input, std::initializer_list<MatrixView> outputs, const ExecutionContext& context);
   ExpertOutput run_experts(const ExpertBatch& batch, const ExecutionContext& context, ForwardResult& result) const;
   void weigh_entries(const ExpertBatch& batch, const ExpertIndex& index, ConstMatrixView entries,
                      const ExpertIndex* padded, MatrixView out, bool skip_weights, const ExecutionContext& context) const;
-  void check_output(const ForwardInput& input, MatrixView y, std::string_view what) const;
+  void check_output(const ForwardInput& input, MatrixView y, bool bf16_allowed) const;
   std::shared_ptr<comm::ExpertGroup> group_;
   std::shared_ptr<PrepareFinalize> prepare_finalize_;
   std::shared_ptr<const Experts> experts_;

@@ -10,9 +10,10 @@ namespace epmoe {
 /// q[n] = clamp(nearest_even(x / s), -127, 127), returns s = max(amax, 1e-10) / 127. A NaN or Inf in x: all q zero
 /// and s NaN.
 float quantize_int8_token(const float* x, std::int64_t n, std::int8_t* q);
-/// With a given (static, per-tensor) scale; values beyond saturate. NaN becomes 0 and `*finite` false.
+/// With a given (static, per-tensor) scale; values beyond saturate. A NaN becomes 0; `*finite` (may be null) tells
+/// whether all of x was finite.
 void quantize_int8_static(const float* x, std::int64_t n, float scale, std::int8_t* q, bool* finite);
-/// One output channel of a weight: s = max(amax, 1e-12) / 127.
+/// One output channel of a weight: s = max(amax, 1e-12) / 127; NaN and Inf as in quantize_int8_token.
 float quantize_int8_channel(const float* w, std::int64_t n, std::int8_t* q);
 
 }  // namespace epmoe

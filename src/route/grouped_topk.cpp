@@ -2,6 +2,7 @@
 #include <limits>
 #include <utility>
 
+#include "route/scores.hpp"
 #include "route/select.hpp"
 #include "route/token_router.hpp"
 
@@ -37,6 +38,7 @@ class GroupedTopK final : public TokenRouter {
               Scratch& scratch) const override {
     score(logits, scratch);
     if (correction_bias().empty()) {
+      zero_nans(scratch.scores);
       scratch.selection = scratch.scores;
     } else {
       add_bias(scratch);

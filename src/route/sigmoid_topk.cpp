@@ -15,6 +15,7 @@ class SigmoidTopK final : public TokenRouter {
   void choose(std::span<const float> logits, std::span<std::int32_t> ids, std::span<float> weights,
               Scratch& scratch) const override {
     sigmoid(logits, scratch.scores);
+    zero_nans(scratch.scores);
     select_highest(scratch.scores, ids);
     for (std::size_t j = 0; j < ids.size(); ++j) weights[j] = scratch.scores[static_cast<std::size_t>(ids[j])];
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -65,7 +66,7 @@ void TokenRouter::score(std::span<const float> logits, Scratch& scratch) const {
 void TokenRouter::add_bias(Scratch& scratch) const {
   for (std::size_t e = 0; e < scratch.scores.size(); ++e) {
     const float biased = scratch.scores[e] + correction_bias_[e];
-    scratch.selection[e] = biased - biased == 0.0F ? biased : kNever;
+    scratch.selection[e] = std::isnan(biased) ? kNever : biased;
   }
 }
 

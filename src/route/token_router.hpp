@@ -28,9 +28,9 @@ class TokenRouter : public Router {
   /// Chooses the ids of one token and writes its weights as scores; normalising and scaling follow in route().
   virtual void choose(std::span<const float> logits, std::span<std::int32_t> ids, std::span<float> weights,
                       Scratch& scratch) const = 0;
-  /// Softmax or sigmoid as configured, into scratch.scores.
+  /// Softmax or sigmoid as configured, into scratch.scores; NaN where the logits are.
   void score(std::span<const float> logits, Scratch& scratch) const;
-  /// scratch.selection = scores + correction bias; −Inf where that is not finite.
+  /// scratch.selection = scores + correction bias; −Inf where that is NaN.
   void add_bias(Scratch& scratch) const;
 
   [[nodiscard]] const MoeConfig& config() const { return config_; }

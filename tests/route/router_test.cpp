@@ -37,7 +37,9 @@ void expect_as_reference(const RouterCase& c) {
           << "token " << t << " k " << j;
     }
   }
-  if (c.top_k <= 8) EXPECT_GT(compared, kTokens / 2);
+  if (c.top_k <= 8) {
+    EXPECT_GT(compared, kTokens / 2);
+  }
 }
 
 TEST(Router, UngroupedMethodsMatchTheReference) {

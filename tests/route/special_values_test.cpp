@@ -114,11 +114,14 @@ TEST(SpecialValues, MaskedGroupsLoseToNegativeScoresOfKeptOnes) {
 }
 
 TEST(SpecialValues, AnExpertChosenForWantOfOthersWeighsNothing) {
-  // Biased scores overflow to Inf, which counts as never: the order is by index and the weights are 0.
+  // Experts 0 and 2 have no score: they come last in spite of their bias, by index, and weigh 0.
   RoutingConfig r = routing(Score::sigmoid, true, 1, 1, true);
-  const OwnedRouting out = route_row({4, 4, r}, {kNaN, 0.0F, kNaN, 1.0F}, std::vector<float>(4, 0.0F));
-  EXPECT_EQ(out.view().ids(0, 0), 3);
-  EXPECT_EQ(out.view().ids(0, 1), 1);
+  const OwnedRouting out = route_row({4, 4, r}, {kNaN, 0.0F, kNaN, 1.0F}, {9.0F, 0.0F, 9.0F, 0.0F});
+  const std::int32_t ids[] = {3, 1, 0, 2};
+  for (std::int64_t j = 0; j < 4; ++j) EXPECT_EQ(out.view().ids(0, j), ids[j]);
+  EXPECT_NEAR(out.view().weights(0, 0) + out.view().weights(0, 1), 1.0F, 1e-6);
+  EXPECT_EQ(out.view().weights(0, 2), 0.0F);
+  EXPECT_EQ(out.view().weights(0, 3), 0.0F);
   expect_distinct_and_finite(out.view(), 4);
 }
 

@@ -10,8 +10,8 @@
 #include "epmoe/core/stage_data.hpp"
 
 /// Stage 1: logits → ids and weights. Local; const methods are thread-safe. f32 throughout; the lowest index wins
-/// ties. A non-finite score counts as 0 (softmax, sigmoid) or, biased, as −Inf with weight 0, so ids are always distinct
-/// and in range and weights finite. One NaN or +Inf logit spoils a softmax: its row gets ids 0 to k − 1 and weights 0.
+/// ties. A NaN score counts as 0 or, if a bias is added, as −Inf with weight 0, so ids are always distinct and in range
+/// and weights finite. One NaN or +Inf logit spoils a softmax: its row gets ids 0 to k − 1 and weights 0.
 namespace epmoe {
 
 class Router {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "epmoe/core/error.hpp"
 #include "epmoe/core/execution_context.hpp"
 
 /// A communicator of our own: every object owns a duplicate with MPI_ERRORS_RETURN, every call is checked, and no
@@ -38,8 +39,12 @@ class Communicator {
   /// Never freed: for a group that is broken.
   void leak();
   [[nodiscard]] const Native& native() const { return *native_; }
+  /// Most bytes that one message of broadcast, all_gather and gather carries (256 MiB unless set, 1 GiB at most);
+  /// larger data go in rounds. The same on all ranks.
+  void limit_message_bytes(std::int64_t bytes);
 
-  // Start-up collectives. Each waits under context.deadlines and names `what` in its TimeoutError.
+  // Start-up collectives. Each waits under context.deadlines and names `what` in its TimeoutError, after which the
+  // communicator is broken: it refuses further collectives and is never freed.
   void barrier(const ExecutionContext& context, const std::string& what) const;
   /// Root's bytes on every rank; other ranks' `bytes` are ignored.
   [[nodiscard]] std::vector<std::byte> broadcast(std::vector<std::byte> bytes, int root, const ExecutionContext& context,

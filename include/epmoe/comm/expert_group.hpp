@@ -22,7 +22,8 @@ struct GroupConfig {
 
 /// The ranks that share a layer's experts, by handle. Nothing else in the library holds a world size, so groups
 /// smaller than the world work. Layers, strategies and step plans refer to it; it owns the communicator, the
-/// progress engine and all message buffers. Creation and destruction are collective over the members.
+/// progress engine and all message buffers. Creation and destruction are collective over the members; a broken group
+/// is leaked instead. The clock of the context it is made with must outlive it.
 class ExpertGroup {
  public:
   static std::shared_ptr<ExpertGroup> create(const Communicator& members, const GroupConfig& config,
@@ -41,7 +42,8 @@ class ExpertGroup {
   [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
   [[nodiscard]] bool alive(int rank) const { return alive_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] int tensor_parallel_rank() const { return rank() % config_.tensor_parallel_size; }
-  /// Collective over the new members; refused with InputError while calls are in flight.
+  /// Collective over the new members, of which newcomers call create(); refused with InputError on all while calls or
+  /// operations are in flight on any. Mends a broken group.
   void replace_communicator(const Communicator& members, const ExecutionContext& context);
 
   /// Every call of a strategy gets the next number, the same on all ranks since the order of issue is. Throws
@@ -52,9 +54,11 @@ class ExpertGroup {
   [[nodiscard]] bool broken() const { return engine_.broken(); }
 
  private:
-  ExpertGroup(Communicator comm, const GroupConfig& config);
+  ExpertGroup(Communicator comm, const GroupConfig& config, const Clock& clock, double drain_seconds);
   Communicator comm_;
   GroupConfig config_;
+  const Clock* clock_;
+  double drain_seconds_;  ///< for what is parked when the group ends
   ProgressEngine engine_;
   SlotPool slots_;
   std::vector<bool> alive_;

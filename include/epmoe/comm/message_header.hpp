@@ -30,7 +30,15 @@ struct MessageHeader {
 static_assert(sizeof(MessageHeader) == 64);
 
 /// Why a rank could not take part with data, in a form that fits a header.
-enum class MessageError : std::int32_t { none = 0, id_out_of_range = 1, bad_input = 2, stage_failed = 3, abandoned = 4, header_mismatch = 5 };
+/// `row` and `value` of the header are in brackets.
+enum class MessageError : std::int32_t {
+  none = 0,
+  id_out_of_range = 1,  ///< [row of the input, the id]
+  bad_input = 2,        ///< [row of the input or 0, what was found]
+  stage_failed = 3,
+  abandoned = 4,
+  header_mismatch = 5,  ///< [rank whose message belongs to another call, unused]
+};
 
 /// A failure as one rank knows it and as its peers read it from the header.
 struct Failure {
@@ -44,7 +52,8 @@ struct Failure {
   [[nodiscard]] std::string message(const std::string& phase, std::int64_t experts) const;
 };
 
-/// Empty if the header is what this call expects, else what differs, found and wanted.
+/// Empty if the header is what this call expects, else what differs, found and wanted. Rows, and the row size of a
+/// rank that failed, may be anything sensible.
 std::optional<std::string> mismatch(const MessageHeader& header, const MessageHeader& expected);
 
 }  // namespace epmoe::comm

@@ -18,8 +18,8 @@ constexpr int make_tag(TagPhase phase, std::uint64_t call) {
 }
 
 /// Sends, receives and gathers that belong together. Their buffers are off limits until they are done. Dropping a
-/// set with requests pending completes receives by cancelling them and gives pending send buffers' requests up;
-/// owners therefore keep buffers alive until all_done() or leak them (see SlotPool::leak).
+/// set with requests pending completes receives by cancelling them and gives pending sends and gathers up; owners
+/// therefore keep buffers alive until all_done() or leak them (see SlotPool::Slot::leak).
 class RequestSet {
  public:
   explicit RequestSet(const Communicator& comm);

@@ -27,6 +27,8 @@ struct PackedLayout {
   [[nodiscard]] std::int64_t matrix_bytes(std::int64_t n, std::int64_t k) const {
     return padded_n(n) * padded_k(k) * element_bytes();
   }
+  /// Padded output columns of gate, up and down together.
+  [[nodiscard]] std::int64_t columns() const { return 2 * padded_n(intermediate) + padded_n(hidden); }
   // Offsets in a slot, each a multiple of 64. gate and up are two matrices [I, H] one after the other, so together
   // they are one packed matrix of 2 padded_n(I) columns; down is [H, I].
   [[nodiscard]] std::int64_t gate_offset() const { return 0; }
@@ -67,6 +69,7 @@ class ExpertSlots {
   void swap_slots(std::int64_t a, std::int64_t b);
 
  private:
+  std::byte* checked_slot(std::int64_t slot);
   PackedLayout layout_;
   std::int64_t slots_;
   AlignedBuffer memory_;

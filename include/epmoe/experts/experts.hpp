@@ -67,6 +67,7 @@ struct BackendInfo {
   std::string_view purpose;
   Verdict (*supports)(const ExpertsConfig& config);
   std::unique_ptr<Experts> (*make)(const ExpertsConfig& config);
+  bool automatic = true;  ///< whether `auto` may take it
 };
 std::vector<BackendInfo> backends();
 

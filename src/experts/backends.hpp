@@ -1,0 +1,21 @@
+#pragma once
+#include "epmoe/experts/experts.hpp"
+
+/// What each back end contributes to the table in backends.cpp, and what all of them check alike.
+namespace epmoe {
+
+BackendInfo native_backend();
+BackendInfo reference_backend();
+
+namespace experts {
+
+/// Quantisation schemes that no back end here has: names the field.
+Verdict supports_quantisation(const ExpertsConfig& config);
+/// Throws InputError when batch, index, slots and output do not belong together.
+void check_apply(const Experts& experts, const ExpertBatch& batch, const ExpertIndex& index, const ExpertSlots& slots,
+                 const MatrixView& output);
+/// The layout all back ends share.
+PackedLayout packed_layout_of(const ExpertsConfig& config);
+
+}  // namespace experts
+}  // namespace epmoe

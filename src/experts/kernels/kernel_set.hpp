@@ -1,0 +1,72 @@
+#pragma once
+#include <stdint.h>
+
+/// What one ISA level offers to the native back end. Files compiled with ISA flags include this and <stdint.h> only:
+/// an inline function of a shared header compiled there could be the copy the linker keeps for everyone.
+namespace epmoe {
+struct CpuFeatures;
+}
+namespace epmoe::kernels {
+
+/// Columns of a packed panel. A panel is [K/v][64 columns][v] values, and v values are always one 4-byte word.
+constexpr int64_t kPanelColumns = 64;
+constexpr int64_t kPanelWordBytes = 256;  ///< one word of each column
+
+/// c[r][0..64) = (a[r] . w[:, n]) for all K of one panel, scaled (int8) and with bias. Every sum runs over ascending k,
+/// product and sum rounded separately, whatever `rows` is.
+struct PanelGemm {
+  const void* a = nullptr;              ///< rows in the compute type, padded with zeros to the panel's K
+  int64_t a_stride_bytes = 0;
+  const void* w = nullptr;              ///< the panel
+  float* c = nullptr;                   ///< [rows][64]; overwritten
+  int64_t c_stride = 0;                 ///< in floats
+  int64_t rows = 0;
+  int64_t words = 0;                    ///< padded K / v
+  const float* row_scale = nullptr;     ///< int8: [rows]
+  const float* channel_scale = nullptr; ///< int8: [64]
+  const int32_t* column_sum = nullptr;  ///< int8: [64], for kernels that shift rows to unsigned
+  const float* bias = nullptr;          ///< [64] or null
+};
+
+enum class ActivationKind : uint8_t { silu, gelu, swiglu_oai };
+
+/// out[r][0..64) = activation(gate[r], up[r]), f32 or rounded to bf16.
+struct PanelActivation {
+  ActivationKind kind = ActivationKind::silu;
+  const float* gate = nullptr;          ///< [rows][64]
+  const float* up = nullptr;
+  int64_t stride = 0;                   ///< of both, in floats
+  int64_t rows = 0;
+  void* out = nullptr;
+  int64_t out_stride_bytes = 0;
+  bool out_bf16 = false;
+};
+
+struct KernelFunctions {
+  void (*gemm_f32)(const PanelGemm&);
+  void (*gemm_bf16)(const PanelGemm&);
+  void (*gemm_int8)(const PanelGemm&);
+  void (*activate)(const PanelActivation&);
+  /// Nearest even, NaN stays NaN.
+  void (*round_bf16)(const float* in, int64_t n, uint16_t* out);
+  void (*exp)(const float* in, int64_t n, float* out);  ///< <= 1.1 ulp (half a step more among subnormals)
+  void (*erf)(const float* in, int64_t n, float* out);  ///< absolute error <= 4e-7
+};
+
+/// One row of the table of kernel sets. A new ISA is one file with its functions and one row in kernel_table.cpp.
+struct KernelSet {
+  const char* name;
+  bool (*supported)(const CpuFeatures&);
+  const KernelFunctions* functions;
+};
+
+/// Best first; only those compiled for this architecture.
+struct KernelTable {
+  const KernelSet* sets;
+  int64_t count;
+};
+KernelTable kernel_table();
+/// By name, or the first supported one when `name` is empty; null if unknown or not supported by this CPU.
+const KernelSet* find_kernel_set(const char* name);
+
+}  // namespace epmoe::kernels

@@ -1,0 +1,33 @@
+#pragma once
+#include "epmoe/core/execution_context.hpp"
+#include "epmoe/experts/experts.hpp"
+#include "experts/batch_rows.hpp"
+#include "experts/kernels/kernel_set.hpp"
+
+namespace epmoe::native {
+
+/// Rows of one GEMM's input in the compute type, padded with zeros to the packed K.
+struct GemmRows {
+  std::byte* data = nullptr;
+  std::int64_t stride_bytes = 0;
+  float* scales = nullptr;  ///< int8 only
+};
+
+/// Rows whose f32 values are needed as a whole are decoded by tasks of this many entries, each with a scratch row.
+inline constexpr std::int64_t kEntriesPerTask = 8;
+
+struct GatherScratch {
+  float* rows = nullptr;    ///< a row of padded_k(H) floats per task; only int8 compute uses it
+  std::int64_t stride = 0;
+};
+
+/// rows[i] = the row of entry i (in expert order), converted once.
+void gather(const ExpertsConfig& config, const kernels::KernelFunctions& kernels, const ExpertBatch& batch,
+            const ExpertIndex& index, const BatchRows& from, const GemmRows& to, const GatherScratch& scratch,
+            const ExecutionContext& context);
+
+/// int8: rows[i] = quantised activation[i] of n values, with the static scale or the row's own.
+void quantize_rows(const ScaleConfig& scale, const float* activation, std::int64_t stride, std::int64_t n,
+                   std::int64_t count, const GemmRows& to, const ExecutionContext& context);
+
+}  // namespace epmoe::native

@@ -1,0 +1,244 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "epmoe/core/error.hpp"
+#include "experts/backends.hpp"
+#include "experts/batch_rows.hpp"
+#include "experts/kernels/kernel_set.hpp"
+#include "experts/native/gather.hpp"
+#include "experts/native/tiles.hpp"
+
+namespace epmoe {
+namespace {
+
+using kernels::kPanelColumns;
+using native::GemmRows;
+using native::Tile;
+
+constexpr std::int64_t kRowBlock = 96;               // rows whose f32 results a worker holds at once; 16 row tiles of 6
+constexpr std::int64_t kInt8MaxK = 2147483647 / (127 * 127);  // an int32 sum of so many products cannot overflow
+
+kernels::ActivationKind kind_of(Activation activation) {
+  switch (activation) {
+    case Activation::silu: return kernels::ActivationKind::silu;
+    case Activation::gelu: return kernels::ActivationKind::gelu;
+    case Activation::swiglu_oai: return kernels::ActivationKind::swiglu_oai;
+  }
+  throw ConfigError("experts back end native: unknown activation");
+}
+
+/// How one chunk lies in the workspaces. apply() and workspace_shapes() both read this.
+struct Layout {
+  std::int64_t input_stride = 0;       // bytes; gathered rows, workspace13
+  std::int64_t input_scales = 0;       // offset in workspace13, int8
+  std::int64_t activation_stride = 0;  // bytes; workspace2
+  std::int64_t requantized_stride = 0; // bytes; int8 rows into the second GEMM, workspace13 again
+  std::int64_t requantized_scales = 0;
+  std::int64_t scratch_stride = 0;     // floats; f32 rows before quantising, workspace2 before the activations
+  WorkspaceShapes shapes;
+
+  Layout(const PackedLayout& packed, std::int64_t entries) {
+    const bool int8 = packed.compute == ComputeType::int8;
+    const std::int64_t element = packed.element_bytes();
+    input_stride = packed.padded_k(packed.hidden) * element;
+    input_scales = entries * input_stride;
+    std::int64_t bytes13 = input_scales;
+    activation_stride = packed.padded_n(packed.intermediate) * (int8 ? 4 : element);
+    std::int64_t bytes2 = entries * activation_stride;
+    if (int8) {
+      requantized_stride = packed.padded_k(packed.intermediate);
+      requantized_scales = entries * requantized_stride;
+      bytes13 = std::max(input_scales, requantized_scales) + entries * 4;
+      scratch_stride = packed.padded_k(packed.hidden);
+      bytes2 = std::max(bytes2, ceil_div(entries, native::kEntriesPerTask) * scratch_stride * 4);
+    }
+    shapes = {round_up(bytes13, kCacheLineBytes), round_up(bytes2, kCacheLineBytes)};
+  }
+};
+
+/// One of a slot's three matrices, panel by panel.
+struct Panels {
+  const std::byte* matrix;
+  std::int64_t panel_bytes;
+  std::int64_t words;  // of K
+  const float* scales;
+  const std::int32_t* column_sums;
+  const float* biases;
+  const float* row_scales;
+  GemmRows rows;
+
+  void run(void (*gemm)(const kernels::PanelGemm&), std::int64_t panel, std::int64_t row, std::int64_t count, float* c) const {
+    kernels::PanelGemm g;
+    g.a = rows.data + row * rows.stride_bytes;
+    g.a_stride_bytes = rows.stride_bytes;
+    g.w = matrix + panel * panel_bytes;
+    g.c = c;
+    g.c_stride = kPanelColumns;
+    g.rows = count;
+    g.words = words;
+    const std::int64_t column = panel * kPanelColumns;
+    if (scales != nullptr) {
+      g.row_scale = rows.scales + row;
+      g.channel_scale = scales + column;
+      g.column_sum = column_sums + column;
+    }
+    if (biases != nullptr) g.bias = biases + column;
+    gemm(g);
+  }
+};
+
+class NativeExperts final : public Experts {
+ public:
+  NativeExperts(const ExpertsConfig& config, const kernels::KernelSet& kernels)
+      : config_(config), packed_(experts::packed_layout_of(config)), kernels_(kernels) {
+    const kernels::KernelFunctions& f = *kernels.functions;
+    gemm_ = packed_.compute == ComputeType::f32 ? f.gemm_f32 : packed_.compute == ComputeType::bf16 ? f.gemm_bf16 : f.gemm_int8;
+  }
+  [[nodiscard]] std::string_view name() const override { return "native"; }
+  [[nodiscard]] std::string_view isa() const override { return kernels_.name; }
+  [[nodiscard]] const ExpertsConfig& config() const override { return config_; }
+  [[nodiscard]] PackedLayout packed_layout() const override { return packed_; }
+  [[nodiscard]] WorkspaceShapes workspace_shapes(std::int64_t, std::int64_t entries) const override {
+    return Layout(packed_, entries).shapes;
+  }
+
+  void apply(const ExpertBatch& batch, const ExpertIndex& index, const ExpertSlots& slots, std::byte* workspace13,
+             std::byte* workspace2, MatrixView output, const ExecutionContext& context) const override {
+    experts::check_apply(*this, batch, index, slots, output);
+    if (index.entries == 0) return;
+    const Layout layout(packed_, index.entries);
+    const bool int8 = packed_.compute == ComputeType::int8;
+
+    const GemmRows input{workspace13, layout.input_stride, int8 ? reinterpret_cast<float*>(workspace13 + layout.input_scales) : nullptr};
+    native::gather(config_, *kernels_.functions, batch, index, BatchRows(batch, index), input,
+                   {reinterpret_cast<float*>(workspace2), layout.scratch_stride}, context);
+
+    gate_up(index, slots, input, workspace2, layout, context);
+
+    GemmRows middle{workspace2, layout.activation_stride, nullptr};
+    if (int8) {  // the scale of a row needs all of the row
+      middle = {workspace13, layout.requantized_stride, reinterpret_cast<float*>(workspace13 + layout.requantized_scales)};
+      native::quantize_rows(config_.quant.a2, reinterpret_cast<const float*>(workspace2), layout.activation_stride / 4,
+                            packed_.intermediate, index.entries, middle, context);
+    }
+    down(index, slots, middle, output, context);
+  }
+
+ private:
+  [[nodiscard]] Panels panels(const ExpertSlots& slots, std::int64_t expert, int part, const GemmRows& rows) const {
+    const std::byte* slot = slots.slot(expert);
+    const std::int64_t k = packed_.padded_k(part == 2 ? packed_.intermediate : packed_.hidden);
+    const std::int64_t column = part * packed_.padded_n(packed_.intermediate);
+    Panels p{};
+    p.matrix = slot + (part == 0 ? packed_.gate_offset() : part == 1 ? packed_.up_offset() : packed_.down_offset());
+    p.words = k / packed_.v();
+    p.panel_bytes = p.words * kernels::kPanelWordBytes;
+    if (packed_.compute == ComputeType::int8) {
+      p.scales = reinterpret_cast<const float*>(slot + packed_.scale_offset()) + column;
+      p.column_sums = reinterpret_cast<const std::int32_t*>(slot + packed_.column_sum_offset()) + column;
+    }
+    if (packed_.biases) p.biases = reinterpret_cast<const float*>(slot + packed_.bias_offset()) + column;
+    p.rows = rows;
+    return p;
+  }
+
+  /// Runs `block(tile, panel, row, count)` over all tiles; the calling thread also lets communication progress
+  /// inside a tile, since one panel of a large expert can take long.
+  template <class Block>
+  void run_tiles(const std::vector<Tile>& tiles, const ExecutionContext& context, Block&& block) const {
+    const auto body = [&](std::int64_t task, int worker) {
+      const Tile& tile = tiles[static_cast<std::size_t>(task)];
+      for (std::int64_t panel = tile.panel_begin; panel < tile.panel_end; ++panel)
+        for (std::int64_t row = tile.row_begin; row < tile.row_end; row += kRowBlock) {
+          if (worker == 0 && context.progress != nullptr) context.progress->progress();
+          block(tile, panel, row, std::min(kRowBlock, tile.row_end - row));
+        }
+    };
+    context.executor->run(static_cast<std::int64_t>(tiles.size()), body, context.progress);
+  }
+
+  void gate_up(const ExpertIndex& index, const ExpertSlots& slots, const GemmRows& input, std::byte* activation,
+               const Layout& layout, const ExecutionContext& context) const {
+    const PhaseTimer timer(context, Phase::gemm1);
+    const std::int64_t k = packed_.padded_k(packed_.hidden);
+    const auto tiles = native::cut_tiles(index, packed_.padded_n(packed_.intermediate) / kPanelColumns,
+                                         2 * k * kPanelColumns * packed_.element_bytes(), 2 * k * kPanelColumns,
+                                         context.executor->workers());
+    const bool bf16_out = packed_.compute == ComputeType::bf16;
+    const std::int64_t element = bf16_out ? 2 : 4;
+    run_tiles(tiles, context, [&](const Tile& tile, std::int64_t panel, std::int64_t row, std::int64_t count) {
+      alignas(64) float gate[kRowBlock * kPanelColumns];
+      alignas(64) float up[kRowBlock * kPanelColumns];
+      panels(slots, tile.expert, 0, input).run(gemm_, panel, row, count, gate);
+      panels(slots, tile.expert, 1, input).run(gemm_, panel, row, count, up);
+      const std::int64_t column = panel * kPanelColumns;
+      std::byte* out = activation + row * layout.activation_stride + column * element;
+      kernels::PanelActivation act;
+      act.kind = kind_of(config_.shape.activation);
+      act.gate = gate;
+      act.up = up;
+      act.stride = kPanelColumns;
+      act.rows = count;
+      act.out = out;
+      act.out_stride_bytes = layout.activation_stride;
+      act.out_bf16 = bf16_out;
+      kernels_.functions->activate(act);
+      // Columns past I: a NaN row would leave NaN there, and NaN times a padding weight is not 0.
+      const std::int64_t used = std::min(kPanelColumns, packed_.intermediate - column);
+      for (std::int64_t r = 0; used < kPanelColumns && r < count; ++r)
+        std::memset(out + r * layout.activation_stride + used * element, 0, static_cast<std::size_t>((kPanelColumns - used) * element));
+    });
+  }
+
+  void down(const ExpertIndex& index, const ExpertSlots& slots, const GemmRows& middle, const MatrixView& output,
+            const ExecutionContext& context) const {
+    const PhaseTimer timer(context, Phase::gemm2);
+    const std::int64_t k = packed_.padded_k(packed_.intermediate);
+    const auto tiles = native::cut_tiles(index, packed_.padded_n(packed_.hidden) / kPanelColumns,
+                                         k * kPanelColumns * packed_.element_bytes(), k * kPanelColumns,
+                                         context.executor->workers());
+    run_tiles(tiles, context, [&](const Tile& tile, std::int64_t panel, std::int64_t row, std::int64_t count) {
+      alignas(64) float c[kRowBlock * kPanelColumns];
+      panels(slots, tile.expert, 2, middle).run(gemm_, panel, row, count, c);
+      const std::int64_t column = panel * kPanelColumns;
+      const auto used = static_cast<std::size_t>(std::min(kPanelColumns, packed_.hidden - column)) * 4;
+      for (std::int64_t r = 0; r < count; ++r)
+        std::memcpy(output.row(index.entry[static_cast<std::size_t>(row + r)]) + column * 4, c + r * kPanelColumns, used);
+    });
+  }
+
+  ExpertsConfig config_;
+  PackedLayout packed_;
+  const kernels::KernelSet& kernels_;
+  void (*gemm_)(const kernels::PanelGemm&) = nullptr;
+};
+
+Verdict supports(const ExpertsConfig& config) {
+  if (Verdict verdict = experts::supports_quantisation(config); !verdict) return verdict;
+  const std::int64_t k = std::max(config.shape.hidden, config.shape.intermediate);
+  if (config.quant.compute == ComputeType::int8 && k > kInt8MaxK)
+    return Verdict::no(fmt::format("int8: sums over {} products can overflow 32 bits, the most is {}", k, kInt8MaxK));
+  if (kernels::find_kernel_set(config.isa.c_str()) != nullptr) return Verdict::yes();
+  std::string known;
+  for (std::int64_t i = 0; i < kernels::kernel_table().count; ++i) {
+    const kernels::KernelSet& set = kernels::kernel_table().sets[i];
+    if (config.isa == set.name) return Verdict::no(fmt::format("this CPU cannot run the {} kernels", set.name));
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", set.name);
+  }
+  return Verdict::no(fmt::format("no kernels named '{}', known: {}", config.isa, known));
+}
+
+}  // namespace
+
+BackendInfo native_backend() {
+  return {"native", "own kernels, vectorised for this CPU; the same bits for any batch, threads and ISA", supports,
+          [](const ExpertsConfig& config) -> std::unique_ptr<Experts> {
+            if (const Verdict verdict = supports(config); !verdict)
+              throw ConfigError(fmt::format("experts back end native: {}", verdict.reason));
+            return std::make_unique<NativeExperts>(config, *kernels::find_kernel_set(config.isa.c_str()));
+          }};
+}
+
+}  // namespace epmoe

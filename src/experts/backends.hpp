@@ -9,7 +9,7 @@ BackendInfo reference_backend();
 
 namespace experts {
 
-/// Quantisation schemes that no back end here has: names the field.
+/// Shapes and quantisation schemes that no back end here has: names the field.
 Verdict supports_quantisation(const ExpertsConfig& config);
 /// Throws InputError when batch, index, slots and output do not belong together.
 void check_apply(const Experts& experts, const ExpertBatch& batch, const ExpertIndex& index, const ExpertSlots& slots,

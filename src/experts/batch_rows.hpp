@@ -10,7 +10,9 @@ class BatchRows {
  public:
   BatchRows(const ExpertBatch& batch, const ExpertIndex& index);
   /// `row` is a row of the batch inside the chunk.
-  [[nodiscard]] const std::byte* row(std::int64_t row) const { return rows_[static_cast<std::size_t>(row - first_)].data; }
+  [[nodiscard]] const std::byte* row(std::int64_t row) const {
+    return rows_[static_cast<std::size_t>(row - first_)].data;
+  }
   /// The f32 scale of an int8 row.
   [[nodiscard]] float scale(std::int64_t row) const;
 

@@ -21,12 +21,15 @@ constexpr std::int64_t kRowsAtOnce = 16;  // their words of one k fill a cache l
 void check_shape(std::string_view tensor, const ConstMatrixView& view, std::int64_t rows, std::int64_t cols) {
   const bool floating = view.dtype == DType::f32 || view.dtype == DType::f16 || view.dtype == DType::bf16;
   if (view.rows != rows || view.cols != cols || !floating)
-    throw InputError(fmt::format("expert {}: found {}, wanted [{}, {}] f32, f16 or bf16", tensor, describe(view), rows, cols));
+    throw InputError(
+        fmt::format("expert {}: found {}, wanted [{}, {}] f32, f16 or bf16", tensor, describe(view), rows, cols));
 }
 
 void check_bias(std::string_view tensor, const ConstMatrixView& view, std::int64_t n, bool wanted) {
   if (view.rows == 0) return;
-  if (!wanted) throw InputError(fmt::format("expert {}: found {}, but the slots were made without biases", tensor, describe(view)));
+  if (!wanted)
+    throw InputError(
+        fmt::format("expert {}: found {}, but the slots were made without biases", tensor, describe(view)));
   check_shape(tensor, view, 1, n);
 }
 
@@ -40,12 +43,18 @@ struct Part {
 };
 
 /// Offset of a part's first column among the columns of scales, sums and biases.
-std::int64_t part_column(const PackedLayout& layout, int part) { return part * layout.padded_n(layout.intermediate); }
+std::int64_t part_column(const PackedLayout& layout, int part) {
+  return part * layout.padded_n(layout.intermediate);
+}
 
 Part part_of(const PackedLayout& layout, std::byte* slot, int part) {
   const std::int64_t offset = part == 0 ? layout.gate_offset() : part == 1 ? layout.up_offset() : layout.down_offset();
   const std::int64_t columns = part_column(layout, part);
-  Part p{slot + offset, nullptr, nullptr, nullptr, part == 2 ? layout.hidden : layout.intermediate,
+  Part p{slot + offset,
+         nullptr,
+         nullptr,
+         nullptr,
+         part == 2 ? layout.hidden : layout.intermediate,
          part == 2 ? layout.intermediate : layout.hidden};
   if (layout.compute == ComputeType::int8) {
     p.scales = reinterpret_cast<float*>(slot + layout.scale_offset()) + columns;
@@ -91,8 +100,7 @@ void decode_row(const PackedLayout& layout, const std::uint32_t* words, std::int
       }
       break;
     case ComputeType::int8:
-      for (std::int64_t i = 0; i < k; ++i)
-        out[i] = static_cast<float>(static_cast<std::int8_t>(bytes[i])) * scale;
+      for (std::int64_t i = 0; i < k; ++i) out[i] = static_cast<float>(static_cast<std::int8_t>(bytes[i])) * scale;
       break;
   }
 }
@@ -144,7 +152,9 @@ void pack_bias(const PackedLayout& layout, const ConstMatrixView& bias, const Pa
 
 }  // namespace
 
-std::int64_t PackedLayout::v() const { return 4 / element_bytes(); }
+std::int64_t PackedLayout::v() const {
+  return 4 / element_bytes();
+}
 
 std::int64_t PackedLayout::element_bytes() const {
   switch (compute) {
@@ -155,9 +165,15 @@ std::int64_t PackedLayout::element_bytes() const {
   return 0;
 }
 
-std::int64_t PackedLayout::up_offset() const { return matrix_bytes(intermediate, hidden); }
-std::int64_t PackedLayout::down_offset() const { return 2 * matrix_bytes(intermediate, hidden); }
-std::int64_t PackedLayout::scale_offset() const { return down_offset() + matrix_bytes(hidden, intermediate); }
+std::int64_t PackedLayout::up_offset() const {
+  return matrix_bytes(intermediate, hidden);
+}
+std::int64_t PackedLayout::down_offset() const {
+  return 2 * matrix_bytes(intermediate, hidden);
+}
+std::int64_t PackedLayout::scale_offset() const {
+  return down_offset() + matrix_bytes(hidden, intermediate);
+}
 
 std::int64_t PackedLayout::column_sum_offset() const {
   return scale_offset() + (compute == ComputeType::int8 ? columns() * 4 : 0);
@@ -165,7 +181,9 @@ std::int64_t PackedLayout::column_sum_offset() const {
 std::int64_t PackedLayout::bias_offset() const {
   return column_sum_offset() + (compute == ComputeType::int8 ? columns() * 4 : 0);
 }
-std::int64_t PackedLayout::slot_bytes() const { return bias_offset() + (biases ? columns() * 4 : 0); }
+std::int64_t PackedLayout::slot_bytes() const {
+  return bias_offset() + (biases ? columns() * 4 : 0);
+}
 
 ExpertSlots::ExpertSlots(const PackedLayout& layout, std::int64_t slots, std::int64_t spare_slots)
     : layout_(layout), slots_(slots) {
@@ -207,9 +225,15 @@ void unpack_part(const ExpertSlots& slots, std::int64_t slot, int part, float* o
 }
 }  // namespace
 
-void ExpertSlots::unpack_gate(std::int64_t slot, float* out) const { unpack_part(*this, slot, 0, out); }
-void ExpertSlots::unpack_up(std::int64_t slot, float* out) const { unpack_part(*this, slot, 1, out); }
-void ExpertSlots::unpack_down(std::int64_t slot, float* out) const { unpack_part(*this, slot, 2, out); }
+void ExpertSlots::unpack_gate(std::int64_t slot, float* out) const {
+  unpack_part(*this, slot, 0, out);
+}
+void ExpertSlots::unpack_up(std::int64_t slot, float* out) const {
+  unpack_part(*this, slot, 1, out);
+}
+void ExpertSlots::unpack_down(std::int64_t slot, float* out) const {
+  unpack_part(*this, slot, 2, out);
+}
 
 std::span<const std::byte> ExpertSlots::export_slot(std::int64_t slot) const {
   return {const_cast<ExpertSlots*>(this)->checked_slot(slot), static_cast<std::size_t>(layout_.slot_bytes())};
@@ -218,7 +242,8 @@ std::span<const std::byte> ExpertSlots::export_slot(std::int64_t slot) const {
 void ExpertSlots::import_slot(std::int64_t slot, std::span<const std::byte> bytes) {
   std::byte* to = checked_slot(slot);
   if (static_cast<std::int64_t>(bytes.size()) != layout_.slot_bytes())
-    throw InputError(fmt::format("import into expert slot {}: found {} bytes, wanted {}", slot, bytes.size(), layout_.slot_bytes()));
+    throw InputError(
+        fmt::format("import into expert slot {}: found {} bytes, wanted {}", slot, bytes.size(), layout_.slot_bytes()));
   std::memcpy(to, bytes.data(), bytes.size());
 }
 

@@ -20,9 +20,12 @@ constexpr std::int64_t kRowsAtOnce = 32;  // keeps the f64 rows of one expert sm
 class InputRows {
  public:
   InputRows(const ReferenceConfig& config, const ConstMatrixView& x, bool wire)
-      : config_(config), x_(x), wire_(wire && config.quantise_alike),
+      : config_(config),
+        x_(x),
+        wire_(wire && config.quantise_alike),
         format_(config.dispatch, x.cols, std::max<std::int64_t>(config.shape.top_k, 1)),
-        bytes_(static_cast<std::size_t>(format_.row_bytes())), row_(static_cast<std::size_t>(x.cols)) {}
+        bytes_(static_cast<std::size_t>(format_.row_bytes())),
+        row_(static_cast<std::size_t>(x.cols)) {}
 
   void read(std::int64_t token, float factor, double* out) {
     if (wire_) {
@@ -32,7 +35,8 @@ class InputRows {
       read_row(x_, token, row_.data());
     }
     // int8 rows from the wire are what the GEMM multiplies; they are not quantised again.
-    const bool passed_through = wire_ && config_.dispatch == DispatchType::int8 && config_.quant.compute == ComputeType::int8;
+    const bool passed_through =
+        wire_ && config_.dispatch == DispatchType::int8 && config_.quant.compute == ComputeType::int8;
     if (config_.quantise_alike && !passed_through)
       reference::round_activations(config_.quant.compute, config_.quant.a1, x_.cols, row_.data());
     const double f = wire_ ? 1.0 : static_cast<double>(factor);
@@ -114,7 +118,8 @@ std::vector<double> reference_shared(const ReferenceConfig& config, ConstMatrixV
   for (std::int64_t t = 0; t < x.rows; ++t) {
     read_row(x, t, row.data());
     double logit = 0.0;
-    for (std::size_t c = 0; c < row.size(); ++c) logit += static_cast<double>(row[c]) * static_cast<double>(direction[c]);
+    for (std::size_t c = 0; c < row.size(); ++c)
+      logit += static_cast<double>(row[c]) * static_cast<double>(direction[c]);
     const double factor = 1.0 / (1.0 + std::exp(-logit));
     for (std::int64_t c = 0; c < hidden; ++c) y[static_cast<std::size_t>(t * hidden + c)] *= factor;
   }
@@ -127,7 +132,8 @@ RelativeError relative_error(ConstMatrixView found, const std::vector<double>& w
   const auto relative = [](double error, double norm) {
     if (error == 0.0) return 0.0;
     const double ratio = std::sqrt(error / norm);
-    return std::isnan(ratio) ? std::numeric_limits<double>::infinity() : ratio;  // a stray NaN is never within tolerance
+    return std::isnan(ratio) ? std::numeric_limits<double>::infinity()
+                             : ratio;  // a stray NaN is never within tolerance
   };
   RelativeError result;
   double total_error = 0.0, total_norm = 0.0;

@@ -45,13 +45,15 @@ class ReferenceExperts final : public Experts {
       const std::int64_t count = std::min(kRowsAtOnce, end - i0);
       for (std::int64_t r = 0; r < count; ++r) {
         const std::int64_t from = index.row[static_cast<std::size_t>(i0 + r)];
-        decode_hidden(batch.type, rows.row(from), batch.type == DispatchType::int8 ? rows.scale(from) : 1.0F, hidden, row.data());
+        decode_hidden(batch.type, rows.row(from), batch.type == DispatchType::int8 ? rows.scale(from) : 1.0F, hidden,
+                      row.data());
         if (!passed_through) reference::round_activations(config_.quant.compute, config_.quant.a1, hidden, row.data());
         std::copy(row.begin(), row.end(), in.data() + r * hidden);
       }
       reference::ffn(expert, config_.shape.activation, &config_.quant, count, in.data(), out.data());
       for (std::int64_t r = 0; r < count; ++r) {
-        for (std::int64_t c = 0; c < hidden; ++c) row[static_cast<std::size_t>(c)] = static_cast<float>(out[static_cast<std::size_t>(r * hidden + c)]);
+        for (std::int64_t c = 0; c < hidden; ++c)
+          row[static_cast<std::size_t>(c)] = static_cast<float>(out[static_cast<std::size_t>(r * hidden + c)]);
         write_row(output, index.entry[static_cast<std::size_t>(i0 + r)], row.data());
       }
     }
@@ -87,7 +89,9 @@ class ReferenceExperts final : public Experts {
 BackendInfo reference_backend() {
   return {"reference", "f64 loops that quantise alike; slow",
           [](const ExpertsConfig& config) { return experts::supports_quantisation(config); },
-          [](const ExpertsConfig& config) -> std::unique_ptr<Experts> { return std::make_unique<ReferenceExperts>(config); },
+          [](const ExpertsConfig& config) -> std::unique_ptr<Experts> {
+            return std::make_unique<ReferenceExperts>(config);
+          },
           false};
 }
 

@@ -20,7 +20,8 @@ std::vector<float> round_matrix(const ConstMatrixView& source, const QuantConfig
       for (std::int64_t c = 0; c < source.cols; ++c) row[c] = to_float(to_bf16(row[c]));
     } else {
       const float scale = quantize_int8_channel(row, source.cols, q.data());
-      for (std::int64_t c = 0; c < source.cols; ++c) row[c] = static_cast<float>(q[static_cast<std::size_t>(c)]) * scale;
+      for (std::int64_t c = 0; c < source.cols; ++c)
+        row[c] = static_cast<float>(q[static_cast<std::size_t>(c)]) * scale;
     }
   }
   return values;
@@ -43,8 +44,8 @@ double dot(const double* a, const double* b, std::int64_t n) {
 }
 
 /// out[rows, n] = x[rows, k] w[n, k]^T + bias.
-void gemm(const std::vector<float>& w, const std::vector<float>& bias, std::int64_t n, std::int64_t k, std::int64_t rows,
-          const double* x, double* out) {
+void gemm(const std::vector<float>& w, const std::vector<float>& bias, std::int64_t n, std::int64_t k,
+          std::int64_t rows, const double* x, double* out) {
   std::vector<double> row(static_cast<std::size_t>(k));
   for (std::int64_t j = 0; j < n; ++j) {
     std::copy_n(w.data() + j * k, k, row.data());

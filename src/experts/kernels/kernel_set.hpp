@@ -15,17 +15,17 @@ constexpr int64_t kPanelWordBytes = 256;  ///< one word of each column
 /// c[r][0..64) = (a[r] . w[:, n]) for all K of one panel, scaled (int8) and with bias. Every sum runs over ascending k,
 /// product and sum rounded separately, whatever `rows` is.
 struct PanelGemm {
-  const void* a = nullptr;              ///< rows in the compute type, padded with zeros to the panel's K
+  const void* a = nullptr;  ///< rows in the compute type, padded with zeros to the panel's K
   int64_t a_stride_bytes = 0;
-  const void* w = nullptr;              ///< the panel
-  float* c = nullptr;                   ///< [rows][64]; overwritten
-  int64_t c_stride = 0;                 ///< in floats
+  const void* w = nullptr;  ///< the panel
+  float* c = nullptr;       ///< [rows][64]; overwritten
+  int64_t c_stride = 0;     ///< in floats
   int64_t rows = 0;
-  int64_t words = 0;                    ///< padded K / v
-  const float* row_scale = nullptr;     ///< int8: [rows]
-  const float* channel_scale = nullptr; ///< int8: [64]
-  const int32_t* column_sum = nullptr;  ///< int8: [64], for kernels that shift rows to unsigned
-  const float* bias = nullptr;          ///< [64] or null
+  int64_t words = 0;                     ///< padded K / v
+  const float* row_scale = nullptr;      ///< int8: [rows]
+  const float* channel_scale = nullptr;  ///< int8: [64]
+  const int32_t* column_sum = nullptr;   ///< int8: [64], for kernels that shift rows to unsigned
+  const float* bias = nullptr;           ///< [64] or null
 };
 
 enum class ActivationKind : uint8_t { silu, gelu, swiglu_oai };
@@ -33,9 +33,9 @@ enum class ActivationKind : uint8_t { silu, gelu, swiglu_oai };
 /// out[r][0..64) = activation(gate[r], up[r]), f32 or rounded to bf16.
 struct PanelActivation {
   ActivationKind kind = ActivationKind::silu;
-  const float* gate = nullptr;          ///< [rows][64]
+  const float* gate = nullptr;  ///< [rows][64]
   const float* up = nullptr;
-  int64_t stride = 0;                   ///< of both, in floats
+  int64_t stride = 0;  ///< of both, in floats
   int64_t rows = 0;
   void* out = nullptr;
   int64_t out_stride_bytes = 0;

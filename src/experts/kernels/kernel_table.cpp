@@ -28,7 +28,9 @@ constexpr KernelSet kSets[] = {
 
 }  // namespace
 
-KernelTable kernel_table() { return {kSets, static_cast<int64_t>(std::size(kSets))}; }
+KernelTable kernel_table() {
+  return {kSets, static_cast<int64_t>(std::size(kSets))};
+}
 
 const KernelSet* find_kernel_set(const char* name) {
   const std::string_view wanted = name;

@@ -242,14 +242,18 @@ inline F32 erfc_vector(const F32& z) {
   return exp_vector(-(z * z)) * (p / (c + c + splat(1.0F)));
 }
 
-inline F32 absolute(const F32& x) { return (F32)((U32)x & 0x7fffffffU); }
+inline F32 absolute(const F32& x) {
+  return (F32)((U32)x & 0x7fffffffU);
+}
 
 inline F32 erf_vector(const F32& x) {
   const F32 magnitude = splat(1.0F) - erfc_vector(absolute(x));
   return (F32)((U32)magnitude | ((U32)x & 0x80000000U));
 }
 
-inline F32 silu(const F32& g) { return g / (splat(1.0F) + exp_vector(-g)); }
+inline F32 silu(const F32& g) {
+  return g / (splat(1.0F) + exp_vector(-g));
+}
 
 inline F32 gelu(const F32& g) {
   const F32 tail = splat(0.5F) * erfc_vector(absolute(g) * splat(0.70710678F));
@@ -279,11 +283,16 @@ inline void activate_rows(const PanelActivation& p) {
       const F32 gate = load<F32>(p.gate + r * p.stride + n);
       const F32 up = load<F32>(p.up + r * p.stride + n);
       F32 value;
-      if constexpr (Kind == ActivationKind::silu) value = silu(gate) * up;
-      else if constexpr (Kind == ActivationKind::gelu) value = gelu(gate) * up;
-      else value = swiglu_oai(gate, up);
-      if (p.out_bf16) store(out + n * 2, bf16_bits(value));
-      else store(out + n * 4, value);
+      if constexpr (Kind == ActivationKind::silu)
+        value = silu(gate) * up;
+      else if constexpr (Kind == ActivationKind::gelu)
+        value = gelu(gate) * up;
+      else
+        value = swiglu_oai(gate, up);
+      if (p.out_bf16)
+        store(out + n * 2, bf16_bits(value));
+      else
+        store(out + n * 4, value);
     }
   }
 }
@@ -332,7 +341,7 @@ void erf_array(const float* in, int64_t n, float* out) {
 }  // namespace
 
 extern const KernelFunctions EPMOE_KERNEL_NAME;
-constinit const KernelFunctions EPMOE_KERNEL_NAME = {gemm_f32, gemm_bf16, gemm_int8, activate,
+constinit const KernelFunctions EPMOE_KERNEL_NAME = {gemm_f32,   gemm_bf16, gemm_int8, activate,
                                                      round_bf16, exp_array, erf_array};
 
 }  // namespace epmoe::kernels

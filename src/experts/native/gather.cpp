@@ -37,7 +37,8 @@ struct Source {
 };
 
 /// Piece by piece, so that the f32 values of a row never leave the first cache.
-void convert_to_bf16(const kernels::KernelFunctions& kernels, const Source& source, std::int64_t hidden, std::byte* out) {
+void convert_to_bf16(const kernels::KernelFunctions& kernels, const Source& source, std::int64_t hidden,
+                     std::byte* out) {
   alignas(64) float piece[kPieceValues];
   alignas(64) std::uint16_t bits[kPieceValues];
   for (std::int64_t begin = 0; begin < hidden; begin += kPieceValues) {
@@ -53,10 +54,14 @@ float convert_row(const ExpertsConfig& config, const kernels::KernelFunctions& k
                   std::byte* out, float* scratch) {
   const std::int64_t hidden = config.shape.hidden;
   switch (config.quant.compute) {
-    case ComputeType::f32: decode_hidden(source.type, source.values, source.scale, hidden, reinterpret_cast<float*>(out)); return 1.0F;
+    case ComputeType::f32:
+      decode_hidden(source.type, source.values, source.scale, hidden, reinterpret_cast<float*>(out));
+      return 1.0F;
     case ComputeType::bf16:
-      if (source.type == DispatchType::bf16) std::memcpy(out, source.values, static_cast<std::size_t>(hidden) * 2);
-      else convert_to_bf16(kernels, source, hidden, out);
+      if (source.type == DispatchType::bf16)
+        std::memcpy(out, source.values, static_cast<std::size_t>(hidden) * 2);
+      else
+        convert_to_bf16(kernels, source, hidden, out);
       return 1.0F;
     case ComputeType::int8:
       if (source.type == DispatchType::int8) {  // passed through: quantising again would round twice
@@ -75,7 +80,9 @@ void gather(const ExpertsConfig& config, const kernels::KernelFunctions& kernels
             const ExpertIndex& index, const BatchRows& from, const GemmRows& to, const GatherScratch& scratch,
             const ExecutionContext& context) {
   const PhaseTimer timer(context, Phase::permute);
-  const std::int64_t used_bytes = config.shape.hidden * (config.quant.compute == ComputeType::f32 ? 4 : config.quant.compute == ComputeType::bf16 ? 2 : 1);
+  const std::int64_t used_bytes = config.shape.hidden * (config.quant.compute == ComputeType::f32    ? 4
+                                                         : config.quant.compute == ComputeType::bf16 ? 2
+                                                                                                     : 1);
   const auto body = [&](std::int64_t task, int) {
     const std::int64_t end = std::min((task + 1) * kEntriesPerTask, index.entries);
     for (std::int64_t i = task * kEntriesPerTask; i < end; ++i) {

@@ -17,7 +17,7 @@ struct GemmRows {
 inline constexpr std::int64_t kEntriesPerTask = 8;
 
 struct GatherScratch {
-  float* rows = nullptr;    ///< a row of padded_k(H) floats per task; only int8 compute uses it
+  float* rows = nullptr;  ///< a row of padded_k(H) floats per task; only int8 compute uses it
   std::int64_t stride = 0;
 };
 

@@ -17,7 +17,7 @@ using kernels::kPanelColumns;
 using native::GemmRows;
 using native::Tile;
 
-constexpr std::int64_t kRowBlock = 96;               // rows whose f32 results a worker holds at once; 16 row tiles of 6
+constexpr std::int64_t kRowBlock = 96;  // rows whose f32 results a worker holds at once; 16 row tiles of 6
 constexpr std::int64_t kInt8MaxK = 2147483647 / (127 * 127);  // an int32 sum of so many products cannot overflow
 
 kernels::ActivationKind kind_of(Activation activation) {
@@ -31,12 +31,12 @@ kernels::ActivationKind kind_of(Activation activation) {
 
 /// How one chunk lies in the workspaces. apply() and workspace_shapes() both read this.
 struct Layout {
-  std::int64_t input_stride = 0;       // bytes; gathered rows, workspace13
-  std::int64_t input_scales = 0;       // offset in workspace13, int8
-  std::int64_t activation_stride = 0;  // bytes; workspace2
-  std::int64_t requantized_stride = 0; // bytes; int8 rows into the second GEMM, workspace13 again
+  std::int64_t input_stride = 0;        // bytes; gathered rows, workspace13
+  std::int64_t input_scales = 0;        // offset in workspace13, int8
+  std::int64_t activation_stride = 0;   // bytes; workspace2
+  std::int64_t requantized_stride = 0;  // bytes; int8 rows into the second GEMM, workspace13 again
   std::int64_t requantized_scales = 0;
-  std::int64_t scratch_stride = 0;     // floats; f32 rows before quantising, workspace2 before the activations
+  std::int64_t scratch_stride = 0;  // floats; f32 rows before quantising, workspace2 before the activations
   WorkspaceShapes shapes;
 
   Layout(const PackedLayout& packed, std::int64_t entries) {
@@ -69,7 +69,8 @@ struct Panels {
   const float* row_scales;
   GemmRows rows;
 
-  void run(void (*gemm)(const kernels::PanelGemm&), std::int64_t panel, std::int64_t row, std::int64_t count, float* c) const {
+  void run(void (*gemm)(const kernels::PanelGemm&), std::int64_t panel, std::int64_t row, std::int64_t count,
+           float* c) const {
     kernels::PanelGemm g;
     g.a = rows.data + row * rows.stride_bytes;
     g.a_stride_bytes = rows.stride_bytes;
@@ -94,7 +95,9 @@ class NativeExperts final : public Experts {
   NativeExperts(const ExpertsConfig& config, const kernels::KernelSet& kernels)
       : config_(config), packed_(experts::packed_layout_of(config)), kernels_(kernels) {
     const kernels::KernelFunctions& f = *kernels.functions;
-    gemm_ = packed_.compute == ComputeType::f32 ? f.gemm_f32 : packed_.compute == ComputeType::bf16 ? f.gemm_bf16 : f.gemm_int8;
+    gemm_ = packed_.compute == ComputeType::f32    ? f.gemm_f32
+            : packed_.compute == ComputeType::bf16 ? f.gemm_bf16
+                                                   : f.gemm_int8;
   }
   [[nodiscard]] std::string_view name() const override { return "native"; }
   [[nodiscard]] std::string_view isa() const override { return kernels_.name; }
@@ -111,7 +114,8 @@ class NativeExperts final : public Experts {
     const Layout layout(packed_, index.entries);
     const bool int8 = packed_.compute == ComputeType::int8;
 
-    const GemmRows input{workspace13, layout.input_stride, int8 ? reinterpret_cast<float*>(workspace13 + layout.input_scales) : nullptr};
+    const GemmRows input{workspace13, layout.input_stride,
+                         int8 ? reinterpret_cast<float*>(workspace13 + layout.input_scales) : nullptr};
     native::gather(config_, *kernels_.functions, batch, index, BatchRows(batch, index), input,
                    {reinterpret_cast<float*>(workspace2), layout.scratch_stride}, context);
 
@@ -119,7 +123,8 @@ class NativeExperts final : public Experts {
 
     GemmRows middle{workspace2, layout.activation_stride, nullptr};
     if (int8) {  // the scale of a row needs all of the row
-      middle = {workspace13, layout.requantized_stride, reinterpret_cast<float*>(workspace13 + layout.requantized_scales)};
+      middle = {workspace13, layout.requantized_stride,
+                reinterpret_cast<float*>(workspace13 + layout.requantized_scales)};
       native::quantize_rows(config_.quant.a2, reinterpret_cast<const float*>(workspace2), layout.activation_stride / 4,
                             packed_.intermediate, index.entries, middle, context);
     }
@@ -188,7 +193,8 @@ class NativeExperts final : public Experts {
       // Columns past I: a NaN row would leave NaN there, and NaN times a padding weight is not 0.
       const std::int64_t used = std::min(kPanelColumns, packed_.intermediate - column);
       for (std::int64_t r = 0; used < kPanelColumns && r < count; ++r)
-        std::memset(out + r * layout.activation_stride + used * element, 0, static_cast<std::size_t>((kPanelColumns - used) * element));
+        std::memset(out + r * layout.activation_stride + used * element, 0,
+                    static_cast<std::size_t>((kPanelColumns - used) * element));
     });
   }
 
@@ -196,16 +202,17 @@ class NativeExperts final : public Experts {
             const ExecutionContext& context) const {
     const PhaseTimer timer(context, Phase::gemm2);
     const std::int64_t k = packed_.padded_k(packed_.intermediate);
-    const auto tiles = native::cut_tiles(index, packed_.padded_n(packed_.hidden) / kPanelColumns,
-                                         k * kPanelColumns * packed_.element_bytes(), k * kPanelColumns,
-                                         context.executor->workers());
+    const auto tiles =
+        native::cut_tiles(index, packed_.padded_n(packed_.hidden) / kPanelColumns,
+                          k * kPanelColumns * packed_.element_bytes(), k * kPanelColumns, context.executor->workers());
     run_tiles(tiles, context, [&](const Tile& tile, std::int64_t panel, std::int64_t row, std::int64_t count) {
       alignas(64) float c[kRowBlock * kPanelColumns];
       panels(slots, tile.expert, 2, middle).run(gemm_, panel, row, count, c);
       const std::int64_t column = panel * kPanelColumns;
       const auto used = static_cast<std::size_t>(std::min(kPanelColumns, packed_.hidden - column)) * 4;
       for (std::int64_t r = 0; r < count; ++r)
-        std::memcpy(output.row(index.entry[static_cast<std::size_t>(row + r)]) + column * 4, c + r * kPanelColumns, used);
+        std::memcpy(output.row(index.entry[static_cast<std::size_t>(row + r)]) + column * 4, c + r * kPanelColumns,
+                    used);
     });
   }
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t kTileWeightBytes = 512 * 1024;  // half of a usual second-level cache
 constexpr std::int64_t kTileMacs = 1 << 20;            // some tens of microseconds: between two looks at the network
-constexpr std::int64_t kTileRows = 384;                // more rows are cut, so that one hot expert keeps all workers busy
+constexpr std::int64_t kTileRows = 384;  // more rows are cut, so that one hot expert keeps all workers busy
 constexpr std::int64_t kTilesPerWorker = 4;
 
 }  // namespace
@@ -19,7 +19,8 @@ std::vector<Tile> cut_tiles(const ExpertIndex& index, std::int64_t panels, std::
   const auto experts = static_cast<std::int64_t>(index.expert_begin.size()) - 1;
   std::int64_t active = 0;
   for (std::int64_t e = 0; e < experts; ++e)
-    active += index.expert_begin[static_cast<std::size_t>(e) + 1] > index.expert_begin[static_cast<std::size_t>(e)] ? 1 : 0;
+    active +=
+        index.expert_begin[static_cast<std::size_t>(e) + 1] > index.expert_begin[static_cast<std::size_t>(e)] ? 1 : 0;
   std::vector<Tile> tiles;
   if (active == 0) return tiles;
 

@@ -9,7 +9,7 @@ namespace epmoe::native {
 /// A task of the grouped GEMM: some rows of one expert against some neighbouring 64-column panels.
 struct Tile {
   std::int64_t expert;
-  std::int64_t row_begin, row_end;      ///< entries in expert order
+  std::int64_t row_begin, row_end;  ///< entries in expert order
   std::int64_t panel_begin, panel_end;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 #include <cstdint>
-#include <memory>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,6 +36,7 @@ struct MoeModel {
   std::int64_t num_hidden_layers = 0;
   std::vector<LayerTensors> layers;            ///< MoE layers, ascending
   DType dtype = DType::bf16;                   ///< of the expert weights
+  std::vector<std::string> notes;              ///< what a user should know, one line each (a setting that is ignored, …)
 };
 
 /// Reads config.json's text and the catalog. Throws CheckpointError: unknown model_type (lists the known), a config
@@ -50,6 +51,7 @@ std::vector<std::string_view> family_names();
 /// One expert's weights, as views into the reader's map. Counts only this expert's bytes.
 ExpertWeights read_expert(TensorReader& reader, const LayerTensors& layer, std::int64_t expert);
 ConstMatrixView read_router(TensorReader& reader, const LayerTensors& layer);
+/// [E] as f32, empty if the layer has none; a value that is not finite is a CheckpointError.
 std::vector<float> read_correction_bias(TensorReader& reader, const LayerTensors& layer);
 std::optional<ExpertWeights> read_shared(TensorReader& reader, const LayerTensors& layer);
 std::optional<ConstMatrixView> read_shared_gate(TensorReader& reader, const LayerTensors& layer);

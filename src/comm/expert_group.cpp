@@ -22,10 +22,11 @@ struct Counters {
   std::uint64_t next_call = 0;
 };
 
-/// Collective: the members' settings are valid and equal; returns the highest counters of any.
-Counters admit(const Communicator& members, const GroupConfig& config, Counters mine, const ExecutionContext& context) {
-  std::exception_ptr error;
-  try {
+/// Collective: nobody has an `error`, the members' settings are valid and equal; returns the highest counters of any.
+/// The same calls for newcomers and for those that replace a communicator.
+Counters admit(const Communicator& members, const GroupConfig& config, Counters mine, std::exception_ptr error,
+               const ExecutionContext& context) {
+  if (!error) try {
     config.validate();
     if (members.size() % config.tensor_parallel_size != 0)
       throw ConfigError(fmt::format("tensor_parallel_size: found {}, wanted a divisor of the group's {} ranks",
@@ -62,7 +63,7 @@ void GroupConfig::validate() const {
 
 std::shared_ptr<ExpertGroup> ExpertGroup::create(const Communicator& members, const GroupConfig& config,
                                                  const ExecutionContext& context) {
-  const Counters counters = admit(members, config, {}, context);
+  const Counters counters = admit(members, config, {}, nullptr, context);
   std::shared_ptr<ExpertGroup> group(
       new ExpertGroup(members.duplicate(), config, *context.clock, context.deadlines.hard_seconds));
   group->epoch_ = counters.epoch;
@@ -93,8 +94,7 @@ void ExpertGroup::replace_communicator(const Communicator& members, const Execut
     error = std::make_exception_ptr(
         InputError(fmt::format("replace_communicator: found {} calls and {} operations in flight, wanted none",
                                in_flight_, engine_.attached()), rank()));
-  agree_or_throw(members, error, context, "replacing the communicator");
-  const Counters counters = admit(members, config_, {epoch_ + 1, next_call_}, context);
+  const Counters counters = admit(members, config_, {epoch_ + 1, next_call_}, error, context);
   Communicator fresh = members.duplicate();
   if (broken()) {
     engine_.drop_parked();

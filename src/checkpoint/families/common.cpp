@@ -78,6 +78,7 @@ void add_gated_shared_expert(FamilyRules& rules, const ConfigReader& config) {
 void add_groups(FamilyRules& rules, const ConfigReader& config) {
   MoeConfig& moe = rules.config;
   const std::int64_t groups = config.integer("n_group", 1);
+  if (!config.has("n_group")) rules.notes.emplace_back("n_group is missing or null in config.json; taken as 1: no groups");
   if (groups < 1 || moe.experts % groups != 0)
     config.refuse("n_group", fmt::format("{}", groups), fmt::format("a divisor of the {} experts", moe.experts));
   const std::int64_t group_size = moe.experts / groups;

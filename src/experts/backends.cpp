@@ -7,7 +7,11 @@
 namespace epmoe {
 
 std::vector<BackendInfo> backends() {
-  return {native_backend(), reference_backend()};
+  return {native_backend(),
+#if EPMOE_WITH_ONEDNN
+          onednn_backend(),
+#endif
+          reference_backend()};
 }
 
 std::unique_ptr<Experts> make_experts(std::string_view name, const ExpertsConfig& config,

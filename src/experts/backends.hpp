@@ -5,6 +5,9 @@
 namespace epmoe {
 
 BackendInfo native_backend();
+#if EPMOE_WITH_ONEDNN
+BackendInfo onednn_backend();
+#endif
 BackendInfo reference_backend();
 
 namespace experts {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "epmoe/core/error.hpp"
 #include "epmoe/quantize/int8.hpp"
 #include "epmoe/quantize/row_format.hpp"
 
@@ -22,22 +23,8 @@ std::int64_t value_bytes(DispatchType type) {
   return 0;
 }
 
-float quantize_row(const ScaleConfig& scale, const float* in, std::int64_t n, std::byte* out) {
-  auto* q = reinterpret_cast<std::int8_t*>(out);
-  if (!scale.is_static) return quantize_int8_token(in, n, q);
-  bool finite = true;
-  quantize_int8_static(in, n, *scale.static_scale, q, &finite);
-  return finite ? *scale.static_scale : std::numeric_limits<float>::quiet_NaN();  // a NaN row must not become zeros
-}
-
-struct Source {
-  DispatchType type;
-  const std::byte* values;
-  float scale;
-};
-
 /// Piece by piece, so that the f32 values of a row never leave the first cache.
-void convert_to_bf16(const kernels::KernelFunctions& kernels, const Source& source, std::int64_t hidden,
+void convert_to_bf16(const kernels::KernelFunctions& kernels, const RowSource& source, std::int64_t hidden,
                      std::byte* out) {
   alignas(64) float piece[kPieceValues];
   alignas(64) std::uint16_t bits[kPieceValues];
@@ -49,8 +36,26 @@ void convert_to_bf16(const kernels::KernelFunctions& kernels, const Source& sour
   }
 }
 
-/// Returns the row's scale (int8 compute).
-float convert_row(const ExpertsConfig& config, const kernels::KernelFunctions& kernels, const Source& source,
+}  // namespace
+
+kernels::ActivationKind kind_of(Activation activation) {
+  switch (activation) {
+    case Activation::silu: return kernels::ActivationKind::silu;
+    case Activation::gelu: return kernels::ActivationKind::gelu;
+    case Activation::swiglu_oai: return kernels::ActivationKind::swiglu_oai;
+  }
+  throw ConfigError("experts: unknown activation");
+}
+
+float quantize_row(const ScaleConfig& scale, const float* in, std::int64_t n, std::byte* out) {
+  auto* q = reinterpret_cast<std::int8_t*>(out);
+  if (!scale.is_static) return quantize_int8_token(in, n, q);
+  bool finite = true;
+  quantize_int8_static(in, n, *scale.static_scale, q, &finite);
+  return finite ? *scale.static_scale : std::numeric_limits<float>::quiet_NaN();  // a NaN row must not become zeros
+}
+
+float convert_row(const ExpertsConfig& config, const kernels::KernelFunctions& kernels, const RowSource& source,
                   std::byte* out, float* scratch) {
   const std::int64_t hidden = config.shape.hidden;
   switch (config.quant.compute) {
@@ -74,8 +79,6 @@ float convert_row(const ExpertsConfig& config, const kernels::KernelFunctions& k
   return 1.0F;
 }
 
-}  // namespace
-
 void gather(const ExpertsConfig& config, const kernels::KernelFunctions& kernels, const ExpertBatch& batch,
             const ExpertIndex& index, const BatchRows& from, const GemmRows& to, const GatherScratch& scratch,
             const ExecutionContext& context) {
@@ -87,7 +90,7 @@ void gather(const ExpertsConfig& config, const kernels::KernelFunctions& kernels
     const std::int64_t end = std::min((task + 1) * kEntriesPerTask, index.entries);
     for (std::int64_t i = task * kEntriesPerTask; i < end; ++i) {
       const std::int64_t row = index.row[static_cast<std::size_t>(i)];
-      const Source source{batch.type, from.row(row), batch.type == DispatchType::int8 ? from.scale(row) : 1.0F};
+      const RowSource source{batch.type, from.row(row), batch.type == DispatchType::int8 ? from.scale(row) : 1.0F};
       std::byte* out = to.data + i * to.stride_bytes;
       const float scale = convert_row(config, kernels, source, out, scratch.rows + task * scratch.stride);
       std::memset(out + used_bytes, 0, static_cast<std::size_t>(to.stride_bytes - used_bytes));

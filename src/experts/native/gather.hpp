@@ -6,6 +6,20 @@
 
 namespace epmoe::native {
 
+/// A row as it arrived; scale: int8 only.
+struct RowSource {
+  DispatchType type;
+  const std::byte* values;
+  float scale;
+};
+/// One row's values in the compute type; returns its scale (int8 compute, else 1). int8 rows that meet int8 compute are
+/// passed through. `scratch` is [hidden], used by int8 compute only.
+float convert_row(const ExpertsConfig& config, const kernels::KernelFunctions& kernels, const RowSource& source,
+                  std::byte* out, float* scratch);
+/// n values to int8 with the static scale or their own; NaN is the scale of a row that holds NaN or Inf.
+float quantize_row(const ScaleConfig& scale, const float* in, std::int64_t n, std::byte* out);
+kernels::ActivationKind kind_of(Activation activation);
+
 /// Rows of one GEMM's input in the compute type, padded with zeros to the packed K.
 struct GemmRows {
   std::byte* data = nullptr;

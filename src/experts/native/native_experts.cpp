@@ -20,15 +20,6 @@ using native::Tile;
 constexpr std::int64_t kRowBlock = 96;  // rows whose f32 results a worker holds at once; 16 row tiles of 6
 constexpr std::int64_t kInt8MaxK = 2147483647 / (127 * 127);  // an int32 sum of so many products cannot overflow
 
-kernels::ActivationKind kind_of(Activation activation) {
-  switch (activation) {
-    case Activation::silu: return kernels::ActivationKind::silu;
-    case Activation::gelu: return kernels::ActivationKind::gelu;
-    case Activation::swiglu_oai: return kernels::ActivationKind::swiglu_oai;
-  }
-  throw ConfigError("experts back end native: unknown activation");
-}
-
 /// How one chunk lies in the workspaces. apply() and workspace_shapes() both read this.
 struct Layout {
   std::int64_t input_stride = 0;        // bytes; gathered rows, workspace13
@@ -181,7 +172,7 @@ class NativeExperts final : public Experts {
       const std::int64_t column = panel * kPanelColumns;
       std::byte* out = activation + row * layout.activation_stride + column * element;
       kernels::PanelActivation act;
-      act.kind = kind_of(config_.shape.activation);
+      act.kind = native::kind_of(config_.shape.activation);
       act.gate = gate;
       act.up = up;
       act.stride = kPanelColumns;

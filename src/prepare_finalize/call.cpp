@@ -34,7 +34,8 @@ Call::Call(std::shared_ptr<const StrategyTerms> terms, const PrepareInput& input
   exchange_ = std::make_unique<Exchange>(
       *terms_->group,
       Exchange::Terms{number_, static_cast<std::uint32_t>(placement->epoch()), static_cast<std::int32_t>(layer), step,
-                      terms_->dispatch_format.row_bytes() / comm::kBlockBytes, terms_->combine_format.row_bytes() / comm::kBlockBytes},
+                      terms_->dispatch_format.row_bytes() / comm::kBlockBytes,
+                      terms_->combine_format.row_bytes() / comm::kBlockBytes},
       failure);
   plan.rank_begin.assign(static_cast<std::size_t>(ranks()) + 1, 0);
   plan.row_entry_begin.assign(1, 0);

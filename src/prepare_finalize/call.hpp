@@ -52,7 +52,7 @@ class Call {
   [[nodiscard]] Prepared empty_part() const;
 
   std::shared_ptr<const Placement> placement;
-  ExchangePlan plan;                 ///< empty if the input is bad
+  ExchangePlan plan;  ///< empty if the input is bad
   std::int64_t tokens = 0;
   std::int64_t layer = -1;
   std::uint64_t step = 0;

@@ -44,8 +44,8 @@ comm::MessageHeader Exchange::header(Phase phase) const {
   h.layer = terms_.layer;
   h.step = terms_.step;
   h.source = rank_;
-  h.row_blocks = static_cast<std::int32_t>(phase == Phase::dispatch ? terms_.dispatch_row_blocks
-                                                                    : terms_.combine_row_blocks);
+  h.row_blocks =
+      static_cast<std::int32_t>(phase == Phase::dispatch ? terms_.dispatch_row_blocks : terms_.combine_row_blocks);
   h.status = static_cast<std::int32_t>(own_failure_.code);
   h.error_detail = static_cast<std::int32_t>(own_failure_.detail);
   h.error_row = static_cast<std::int32_t>(own_failure_.row);
@@ -104,7 +104,8 @@ std::byte* Exchange::home_row(int owner, std::int64_t row) {
 void Exchange::post_receive(int source) {
   auto& i = in(source);
   i.gathered = false;
-  i.request = requests_.receive(i.data, i.capacity_blocks, source, comm::make_tag(comm::TagPhase::dispatch, terms_.call));
+  i.request =
+      requests_.receive(i.data, i.capacity_blocks, source, comm::make_tag(comm::TagPhase::dispatch, terms_.call));
   awaited_.push_back(source);
 }
 
@@ -152,8 +153,13 @@ void Exchange::gather(std::span<const std::int64_t> rows) {
 
 void Exchange::send_first(int destination) {
   const auto& piece = out(destination).pieces.front();
-  sends_.push({Phase::dispatch, destination, comm::make_tag(comm::TagPhase::dispatch, terms_.call), piece.data,
-               1 + piece.rows * terms_.dispatch_row_blocks, piece.rows, {}});
+  sends_.push({Phase::dispatch,
+               destination,
+               comm::make_tag(comm::TagPhase::dispatch, terms_.call),
+               piece.data,
+               1 + piece.rows * terms_.dispatch_row_blocks,
+               piece.rows,
+               {}});
   sends_.advance();
 }
 
@@ -222,14 +228,15 @@ void Exchange::throw_fault() const {
   if (!violation_.empty()) throw CommError(violation_, rank_);
 }
 
-std::vector<MessageRecord> Exchange::take_log() { return std::exchange(log_, {}); }
+std::vector<MessageRecord> Exchange::take_log() {
+  return std::exchange(log_, {});
+}
 
 void Exchange::record_violation(int peer, Phase phase, const std::string& what) {
   if (violation_.empty())
     violation_ = fmt::format("rank {}: message of rank {} in {}: {}", rank_, peer, name(phase), what);
   // Peers learn of it where they can: in what this rank still owes them.
-  if (!own_failure_.any())
-    own_failure_ = {ErrorCode::comm, comm::MessageError::header_mismatch, rank_, peer, 0};
+  if (!own_failure_.any()) own_failure_ = {ErrorCode::comm, comm::MessageError::header_mismatch, rank_, peer, 0};
 }
 
 }  // namespace epmoe

@@ -136,11 +136,11 @@ class Exchange final : public comm::Operation {
   comm::ExpertGroup* group_;
   Terms terms_;
   int rank_, ranks_;
-  comm::Failure own_failure_;   // of this rank, in dispatch or later
-  bool failed_input_;           // own_failure_ was there before the first send
+  comm::Failure own_failure_;  // of this rank, in dispatch or later
+  bool failed_input_;          // own_failure_ was there before the first send
   std::vector<Outbound> out_;
   std::vector<Inbound> in_;
-  std::vector<int> awaited_;    // sources whose rows for the current part are not here yet
+  std::vector<int> awaited_;  // sources whose rows for the current part are not here yet
   std::vector<comm::SlotPool::Slot> held_;
   std::vector<MessageRecord> log_;
   comm::RequestSet requests_;
@@ -149,8 +149,8 @@ class Exchange final : public comm::Operation {
   bool first_part_done_ = false;
   bool draining_ = false;
   bool finals_queued_ = false;
-  std::exception_ptr fault_;    // MPI failed: nothing more can be done
-  std::string violation_;       // a message broke the protocol
+  std::exception_ptr fault_;  // MPI failed: nothing more can be done
+  std::string violation_;     // a message broke the protocol
 };
 
 }  // namespace epmoe

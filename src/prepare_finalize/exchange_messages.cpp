@@ -68,10 +68,9 @@ void Exchange::accept_home() {
     while (o.home_arrived < o.pieces.size()) {
       const auto p = o.home_arrived;
       const auto rows = o.home_begin[p + 1] - o.home_begin[p];
-      auto* message = o.home + (static_cast<std::int64_t>(p) + o.home_begin[p] * terms_.combine_row_blocks) *
-                                   comm::kBlockBytes;
-      if (o.request < 0)
-        o.request = requests_.receive(message, 1 + rows * terms_.combine_row_blocks, owner, tag);
+      auto* message =
+          o.home + (static_cast<std::int64_t>(p) + o.home_begin[p] * terms_.combine_row_blocks) * comm::kBlockBytes;
+      if (o.request < 0) o.request = requests_.receive(message, 1 + rows * terms_.combine_row_blocks, owner, tag);
       if (!requests_.done(o.request)) break;
       const auto h = read_header(message);
       const auto blocks = requests_.received_blocks(o.request);
@@ -90,8 +89,13 @@ void Exchange::accept_home() {
         break;
       }
       const auto& next = o.pieces[o.home_arrived];  // granted by what has just come home
-      sends_.push({Phase::dispatch, owner, comm::make_tag(comm::TagPhase::dispatch, terms_.call), next.data,
-                   1 + next.rows * terms_.dispatch_row_blocks, next.rows, {}});
+      sends_.push({Phase::dispatch,
+                   owner,
+                   comm::make_tag(comm::TagPhase::dispatch, terms_.call),
+                   next.data,
+                   1 + next.rows * terms_.dispatch_row_blocks,
+                   next.rows,
+                   {}});
     }
   }
 }
@@ -101,7 +105,9 @@ Piece Exchange::arrived(int source) const {
   return i.active ? Piece{i.data, i.rows} : Piece{};
 }
 
-bool Exchange::has_rows_to_answer(int source) const { return in(source).active; }
+bool Exchange::has_rows_to_answer(int source) const {
+  return in(source).active;
+}
 
 bool Exchange::more() const {
   return !draining_ &&
@@ -113,8 +119,13 @@ void Exchange::send_home(int source, comm::SlotPool::Slot message, std::int64_t 
   if (own_failure_.any()) rows = 0;
   h.rows = rows;
   std::memcpy(message.data(), &h, sizeof h);
-  OutgoingMessage outgoing{Phase::combine, source, comm::make_tag(comm::TagPhase::combine, terms_.call),
-                           nullptr,        1 + rows * terms_.combine_row_blocks, rows, std::move(message)};
+  OutgoingMessage outgoing{Phase::combine,
+                           source,
+                           comm::make_tag(comm::TagPhase::combine, terms_.call),
+                           nullptr,
+                           1 + rows * terms_.combine_row_blocks,
+                           rows,
+                           std::move(message)};
   outgoing.data = outgoing.owned.data();
   sends_.push(std::move(outgoing));
 }

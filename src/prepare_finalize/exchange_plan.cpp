@@ -83,7 +83,7 @@ ExchangePlan plan_exchange(const Routing& routing, const Placement& placement, s
         plan.row_entry_begin[row] = next_entry[r];
       }
       plan.entries[static_cast<std::size_t>(next_entry[r]++)] = {p, static_cast<std::uint16_t>(k),
-                                                                  static_cast<std::uint16_t>(slot.shard), weights[k]};
+                                                                 static_cast<std::uint16_t>(slot.shard), weights[k]};
     }
   }
   return plan;

@@ -40,8 +40,8 @@ Addends by_k(const ExchangePlan& plan, std::int64_t tokens, std::int64_t top_k,
     for (std::int64_t i = 0; i < plan.rows_to(rank); ++i) {
       const auto row = first + static_cast<std::size_t>(i);
       for (auto e = plan.row_entry_begin[row]; e < plan.row_entry_begin[row + 1]; ++e)
-        addends.rows[static_cast<std::size_t>(plan.row_token[row] * top_k +
-                                              plan.entries[static_cast<std::size_t>(e)].k)] =
+        addends
+            .rows[static_cast<std::size_t>(plan.row_token[row] * top_k + plan.entries[static_cast<std::size_t>(e)].k)] =
             home_row(rank, e - plan.row_entry_begin[first]);
     }
   }

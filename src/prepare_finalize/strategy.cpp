@@ -35,11 +35,13 @@ std::string Strategy::input_fault(const PrepareInput& input) const {
   if (x.cols != config().hidden) return fmt::format("x is {}, wanted hidden {}", describe(x), config().hidden);
   if (x.rows < 0 || x.rows != tokens) return fmt::format("x is {}, the step plan says {} tokens", describe(x), tokens);
   if (x.rows > 0 && (x.data == nullptr || x.stride < x.cols))
-    return fmt::format("x is {} with data {} and stride {}", describe(x), x.data == nullptr ? "null" : "given", x.stride);
+    return fmt::format("x is {} with data {} and stride {}", describe(x), x.data == nullptr ? "null" : "given",
+                       x.stride);
   for (const auto rows : {input.routing.ids.rows, input.routing.weights.rows})
     if (rows != x.rows) return fmt::format("routing has {} rows, x {}", rows, x.rows);
   for (const auto cols : {input.routing.ids.cols, input.routing.weights.cols})
-    if (x.rows > 0 && cols != config().top_k) return fmt::format("routing has top_k {}, wanted {}", cols, config().top_k);
+    if (x.rows > 0 && cols != config().top_k)
+      return fmt::format("routing has top_k {}, wanted {}", cols, config().top_k);
   if (const auto most = config().max_num_tokens_per_rank; most > 0 && x.rows > most)
     return fmt::format("{} tokens, wanted at most max_num_tokens_per_rank {}", x.rows, most);
   if (input.placement->experts() != config().experts || input.placement->ranks() != terms_->group->size())

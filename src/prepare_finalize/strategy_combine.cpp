@@ -22,7 +22,8 @@ comm::Failure Strategy::check_output(const Call& call, const ExpertOutput& outpu
   const auto wanted = call.output_begin.back();
   const auto& rows = output.rows;
   if (wanted == 0 && rows.rows == 0) return {};
-  if (rows.rows == wanted && rows.cols == config().hidden && rows.dtype == DType::f32 && rows.data != nullptr) return {};
+  if (rows.rows == wanted && rows.cols == config().hidden && rows.dtype == DType::f32 && rows.data != nullptr)
+    return {};
   context.log(LogLevel::error, fmt::format("rank {}: combine: expert output is {}, wanted [{}, {}] f32", call.rank(),
                                            describe(rows), wanted, config().hidden));
   return failure(ErrorCode::input, comm::MessageError::bad_input);

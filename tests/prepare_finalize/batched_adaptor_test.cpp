@@ -10,7 +10,8 @@
 namespace epmoe {
 namespace {
 
-/// A batch of two segments with a gap between them; row r has the experts {r % experts, 0} (0 twice for r % experts == 0).
+/// A batch of two segments with a gap between them; row r has the experts {r % experts, 0} (0 twice for r % experts ==
+/// 0).
 struct Fixture {
   AlignedBuffer memory;
   ExpertBatch batch;
@@ -26,7 +27,8 @@ struct Fixture {
     for (std::int64_t r = 0; r < rows; ++r) {
       format.encode(const_matrix_view(x.data(), rows, hidden), r, 1.0F,
                     memory.data() + (r < first ? r : r + 1) * format.row_bytes());
-      for (const auto e : {r % experts, std::int64_t{0}}) batch.routing.local_slot.push_back(static_cast<std::int32_t>(e));
+      for (const auto e : {r % experts, std::int64_t{0}})
+        batch.routing.local_slot.push_back(static_cast<std::int32_t>(e));
       batch.routing.row_begin.push_back(2 * (r + 1));
     }
     batch.segments.push_back({memory.data(), format.row_bytes(), first, format.scale_offset_bytes(), 0});

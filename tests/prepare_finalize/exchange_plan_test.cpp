@@ -17,7 +17,8 @@ OwnedRouting random_routing(std::int64_t tokens, std::int64_t top_k, std::int64_
   for (std::int64_t t = 0; t < tokens; ++t)
     for (std::int64_t k = 0; k < top_k; ++k) {
       const auto bits = random_bits(seed, static_cast<std::uint64_t>(first_token + t), static_cast<std::uint64_t>(k));
-      routing.ids()(t, k) = bits % 7 == 0 ? kNoExpert : static_cast<std::int32_t>((bits >> 8) % static_cast<std::uint64_t>(experts));
+      routing.ids()(t, k) =
+          bits % 7 == 0 ? kNoExpert : static_cast<std::int32_t>((bits >> 8) % static_cast<std::uint64_t>(experts));
       routing.weights()(t, k) = static_cast<float>(bits % 1000) / 1000.0F;
     }
   return routing;
@@ -31,7 +32,8 @@ std::int64_t check_plan(const ExchangePlan& plan, const Routing& routing, const 
   std::int64_t seen = 0;
   for (int rank = 0; rank < placement.ranks(); ++rank) {
     std::int64_t last_token = -1;
-    for (auto row = plan.rank_begin[static_cast<std::size_t>(rank)]; row < plan.rank_begin[static_cast<std::size_t>(rank) + 1]; ++row) {
+    for (auto row = plan.rank_begin[static_cast<std::size_t>(rank)];
+         row < plan.rank_begin[static_cast<std::size_t>(rank) + 1]; ++row) {
       const auto n = static_cast<std::size_t>(row);
       const auto token = plan.row_token[n];
       EXPECT_GT(token, last_token) << "stable order, each token once per rank";
@@ -61,7 +63,8 @@ TEST(ExchangePlan, EveryEntryGoesToItsOwnerOnce) {
   for (const int ranks : {1, 2, 3, 4, 8, 17})
     for (const std::int64_t experts : {1, 3, 8, 60, 130})
       for (const std::int64_t top_k : {1, 2, 8}) {
-        const auto placement = ranks % 2 == 0 ? Placement::round_robin(experts, ranks) : Placement::linear(experts, ranks);
+        const auto placement =
+            ranks % 2 == 0 ? Placement::round_robin(experts, ranks) : Placement::linear(experts, ranks);
         const auto routing = random_routing(37, top_k, experts, 5, 11);
         check_plan(plan_exchange(routing.view(), *placement, 11), routing.view(), *placement, 11);
       }

@@ -28,7 +28,8 @@ Input::Input(const Case& c, OwnedRouting r) : routing(std::move(r)) {
   std::vector<float> row(static_cast<std::size_t>(hidden));
   for (std::int64_t t = 0; t < tokens; ++t) {
     for (std::int64_t h = 0; h < hidden; ++h)
-      row[static_cast<std::size_t>(h)] = random_normal(c.seed, static_cast<std::uint64_t>(t), static_cast<std::uint64_t>(h));
+      row[static_cast<std::size_t>(h)] =
+          random_normal(c.seed, static_cast<std::uint64_t>(t), static_cast<std::uint64_t>(h));
     row[0] = static_cast<float>(rank + 1);
     row[static_cast<std::size_t>(hidden - 1)] += static_cast<float>(t % 251);
     write_row(view, t, row.data());
@@ -57,11 +58,13 @@ OwnedRouting random_routing(const Case& c) {
   OwnedRouting routing(tokens, c.config.top_k);
   for (std::int64_t t = 0; t < tokens; ++t)
     for (std::int64_t k = 0; k < c.config.top_k; ++k) {
-      const auto bits = random_bits(c.seed, static_cast<std::uint64_t>(first + t), static_cast<std::uint64_t>(1000 + k));
+      const auto bits =
+          random_bits(c.seed, static_cast<std::uint64_t>(first + t), static_cast<std::uint64_t>(1000 + k));
       const bool none = bits % 11 == 0;
-      routing.ids()(t, k) = none ? kNoExpert
-                                 : static_cast<std::int32_t>((bits >> 8) % static_cast<std::uint64_t>(c.config.experts));
-      routing.weights()(t, k) = none ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(bits % 997 + 1) / 997.0F;
+      routing.ids()(t, k) =
+          none ? kNoExpert : static_cast<std::int32_t>((bits >> 8) % static_cast<std::uint64_t>(c.config.experts));
+      routing.weights()(t, k) =
+          none ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(bits % 997 + 1) / 997.0F;
     }
   return routing;
 }
@@ -73,14 +76,16 @@ HandExperts hand_experts(const ExpertBatch& batch, const Case& c, Fault fault) {
   const bool per_entry = c.config.reproducible;
   const auto rows = per_entry ? routing.entries() : batch.rows();
   std::vector<std::int32_t> source;
-  for (const auto& segment : batch.segments) source.insert(source.end(), static_cast<std::size_t>(segment.count), segment.source);
+  for (const auto& segment : batch.segments)
+    source.insert(source.end(), static_cast<std::size_t>(segment.count), segment.source);
   HandExperts result;
   result.values.assign(static_cast<std::size_t>(rows) * n, 0.0F);
   const RowLocator locator(batch);
   std::vector<float> row(n), product(n);
   for (std::int64_t r = 0; r < batch.rows(); ++r) {
     const auto at = static_cast<std::size_t>(r);
-    decode_hidden(batch.type, locator.row(r), batch.type == DispatchType::int8 ? locator.scale(r) : 1.0F, hidden, row.data());
+    decode_hidden(batch.type, locator.row(r), batch.type == DispatchType::int8 ? locator.scale(r) : 1.0F, hidden,
+                  row.data());
     if (fault == Fault::drop_rows_of_rank_0 && source[at] == 0) continue;
     for (auto e = routing.row_begin[at]; e < routing.row_begin[at + 1]; ++e) {
       const auto entry = static_cast<std::size_t>(e);
@@ -103,7 +108,8 @@ HandExperts hand_experts(const ExpertBatch& batch, const Case& c, Fault fault) {
 
 std::vector<float> finish_call(PrepareFinalize& strategy, Prepared part, const Input& input, const Case& c,
                                const ExecutionContext& context, Fault fault, int* parts) {
-  std::vector<float> y(static_cast<std::size_t>(input.x.rows * c.config.hidden), std::numeric_limits<float>::quiet_NaN());
+  std::vector<float> y(static_cast<std::size_t>(input.x.rows * c.config.hidden),
+                       std::numeric_limits<float>::quiet_NaN());
   auto receipt = std::move(part.receipt);
   auto experts = hand_experts(part.batch, c, fault);
   int count = 1;

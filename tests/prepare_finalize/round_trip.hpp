@@ -17,8 +17,8 @@ enum class Fault { none, swap_two_experts, drop_rows_of_rank_0, shift_a_weight }
 struct Case {
   std::string strategy = "alltoall";
   PrepareFinalizeConfig config{.hidden = 16, .top_k = 2, .experts = 8};
-  std::shared_ptr<const Placement> placement;
-  std::vector<std::int64_t> tokens;  ///< per rank
+  std::shared_ptr<const Placement> placement = nullptr;
+  std::vector<std::int64_t> tokens = {};  ///< per rank
   std::uint64_t seed = 1;
   bool identity = false;
   std::int64_t stride = 0;  ///< of x; 0 = hidden

@@ -13,8 +13,8 @@ namespace {
 std::string describe(const Case& c) {
   return fmt::format("{} {}->{} H {} k {} E {}{}{} seed {} tokens {}", c.strategy, name(c.config.dispatch),
                      name(c.config.combine), c.config.hidden, c.config.top_k, c.config.experts,
-                     c.config.reproducible ? " reproducible" : "", c.config.router_weight_on_input ? " weight on input" : "",
-                     c.seed, c.tokens[0]);
+                     c.config.reproducible ? " reproducible" : "",
+                     c.config.router_weight_on_input ? " weight on input" : "", c.seed, c.tokens[0]);
 }
 
 /// One call of a fresh strategy; returns the number of differing values on this rank.
@@ -49,10 +49,12 @@ TEST(Strategies, AnyTokensPerRank) {
   const TestContext context;
   const auto group = world_group(context);
   for (const auto& strategy : fitting_strategies())
-    for (const auto& tokens : {std::vector<std::int64_t>{0, 0, 0, 7}, {7, 0, 0, 0}, {244, 1, 1, 0}, {50, 20, 25}, {0}, {1}})
-      expect_exact(group,
-                   {.strategy = strategy, .placement = Placement::round_robin(8, world_size()), .tokens = per_rank(tokens)},
-                   context);
+    for (const auto& tokens :
+         {std::vector<std::int64_t>{0, 0, 0, 7}, {7, 0, 0, 0}, {244, 1, 1, 0}, {50, 20, 25}, {0}, {1}})
+      expect_exact(
+          group,
+          {.strategy = strategy, .placement = Placement::round_robin(8, world_size()), .tokens = per_rank(tokens)},
+          context);
 }
 
 TEST(Strategies, AnyExpertsAndTopK) {
@@ -61,7 +63,8 @@ TEST(Strategies, AnyExpertsAndTopK) {
   for (const auto& strategy : fitting_strategies())
     for (const std::int64_t experts : {1, 3, 8, 60, 130})
       for (const std::int64_t top_k : {std::int64_t{1}, std::int64_t{2}, (experts + 1) / 2, experts}) {
-        Case c{.strategy = strategy, .placement = Placement::linear(experts, world_size()), .tokens = per_rank({3, 11})};
+        Case c{
+            .strategy = strategy, .placement = Placement::linear(experts, world_size()), .tokens = per_rank({3, 11})};
         c.config.experts = experts;
         c.config.top_k = top_k;
         c.config.hidden = 7;
@@ -126,7 +129,9 @@ TEST(Strategies, ReplicasAndUnevenTables) {
       logical.push_back(2);
     }
   for (const auto& strategy : fitting_strategies()) {
-    Case c{.strategy = strategy, .placement = Placement::table(5, world_size(), owner, logical), .tokens = per_rank({20, 3})};
+    Case c{.strategy = strategy,
+           .placement = Placement::table(5, world_size(), owner, logical),
+           .tokens = per_rank({20, 3})};
     c.config.experts = 5;
     expect_exact(group, c, context);
   }

@@ -25,7 +25,7 @@ class Operation {
 
 /// What a wait is for; all of it appears in messages.
 struct WaitFor {
-  std::string_view phase;   ///< "dispatch", "combine", "step plan", …
+  std::string_view phase;  ///< "dispatch", "combine", "step plan", …
   std::int64_t layer = -1;
   std::uint64_t step = 0;
 };

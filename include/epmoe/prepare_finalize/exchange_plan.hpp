@@ -13,10 +13,10 @@ namespace epmoe {
 
 /// Each token once per destination rank that owns at least one of its experts; stable (destination, token) order.
 struct ExchangePlan {
-  std::vector<std::int64_t> rank_begin;   ///< [ranks + 1] into row_token: rows for each destination
-  std::vector<std::int64_t> row_token;    ///< [rows] token of this rank
+  std::vector<std::int64_t> rank_begin;       ///< [ranks + 1] into row_token: rows for each destination
+  std::vector<std::int64_t> row_token;        ///< [rows] token of this rank
   std::vector<std::int64_t> row_entry_begin;  ///< [rows + 1] into entries
-  std::vector<WireEntry> entries;         ///< [entries] ascending k inside a row
+  std::vector<WireEntry> entries;             ///< [entries] ascending k inside a row
   [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(row_token.size()); }
   [[nodiscard]] std::int64_t rows_to(int rank) const {
     const auto r = static_cast<std::size_t>(rank);
@@ -37,8 +37,9 @@ ExchangePlan plan_exchange(const Routing& routing, const Placement& placement, s
 
 /// Rows a source may send a peer in one message: min(max_tokens, 1.25 x expected rows, budget / (ranks x slots x row
 /// bytes)), at least 1. The same on both ends, since every argument is agreed.
-std::int64_t rows_per_message(const StepPlan& plan, std::int64_t experts, std::int64_t top_k, std::int64_t owned_by_destination,
-                              std::int64_t budget_bytes, int ranks, int slots, std::int64_t row_bytes);
+std::int64_t rows_per_message(const StepPlan& plan, std::int64_t experts, std::int64_t top_k,
+                              std::int64_t owned_by_destination, std::int64_t budget_bytes, int ranks, int slots,
+                              std::int64_t row_bytes);
 
 /// Part `part` of `parts` of `tokens`: the first (tokens mod parts) parts get one more.
 struct TokenRange {

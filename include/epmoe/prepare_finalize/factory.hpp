@@ -13,8 +13,8 @@ struct StrategyInfo {
   std::string_view name;
   std::string_view purpose;
   Verdict (*supports)(const comm::ExpertGroup& group, const PrepareFinalizeConfig& config);
-  std::unique_ptr<PrepareFinalize> (*make)(std::shared_ptr<comm::ExpertGroup> group, const PrepareFinalizeConfig& config,
-                                           const ExecutionContext& context);
+  std::unique_ptr<PrepareFinalize> (*make)(std::shared_ptr<comm::ExpertGroup> group,
+                                           const PrepareFinalizeConfig& config, const ExecutionContext& context);
 };
 std::vector<StrategyInfo> strategies();
 

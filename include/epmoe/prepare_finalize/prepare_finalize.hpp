@@ -25,8 +25,8 @@ struct PrepareFinalizeConfig {
   std::int64_t experts = 0;
   DispatchType dispatch = DispatchType::f32;
   CombineType combine = CombineType::f32;
-  bool reproducible = false;            ///< one f32 row per (token, k), added at the source in ascending k
-  bool router_weight_on_input = false;  ///< top_k 1 only
+  bool reproducible = false;                 ///< one f32 row per (token, k), added at the source in ascending k
+  bool router_weight_on_input = false;       ///< top_k 1 only
   std::int64_t max_num_tokens_per_rank = 0;  ///< 0 = unbounded
   /// Throws ConfigError: reproducible with a combine type other than f32, weight on input with top_k > 1, …
   void validate() const;
@@ -39,20 +39,20 @@ enum class OutputRows : std::uint8_t {
 };
 
 struct PrepareInput {
-  ConstMatrixView x;                          ///< [tokens, hidden] f32, f16 or bf16
-  Routing routing;                            ///< [tokens, top_k], logical ids
+  ConstMatrixView x;  ///< [tokens, hidden] f32, f16 or bf16
+  Routing routing;    ///< [tokens, top_k], logical ids
   std::shared_ptr<const Placement> placement;
-  const StepPlan* plan = nullptr;             ///< tokens per rank of *this* call (a slice's plan for a slice)
-  std::int64_t global_first_token = 0;        ///< index in the whole step of this rank's first token here
+  const StepPlan* plan = nullptr;       ///< tokens per rank of *this* call (a slice's plan for a slice)
+  std::int64_t global_first_token = 0;  ///< index in the whole step of this rank's first token here
   std::int64_t layer = -1;
-  ErrorCode failure = ErrorCode::none;        ///< a fault the caller found on this rank: it travels instead of rows
+  ErrorCode failure = ErrorCode::none;  ///< a fault the caller found on this rank: it travels instead of rows
 };
 
 /// One part of what the experts have to do.
 struct Prepared {
   ExpertBatch batch;
-  Receipt receipt;                            ///< only set by PendingDispatch::receive
-  bool more = false;                          ///< further parts follow, through next_part
+  Receipt receipt;    ///< only set by PendingDispatch::receive
+  bool more = false;  ///< further parts follow, through next_part
   std::optional<ExpertTokensMetadata> expert_tokens;
 };
 

@@ -36,7 +36,9 @@ TokenEntries entries_by_token(const ExchangePlan& plan, std::int64_t tokens) {
 
 }  // namespace
 
-Verdict AllGather::supports(const comm::ExpertGroup&, const PrepareFinalizeConfig&) { return Verdict::yes(); }
+Verdict AllGather::supports(const comm::ExpertGroup&, const PrepareFinalizeConfig&) {
+  return Verdict::yes();
+}
 
 /// The first rows of all ranks come by one allgather. What exceeds the receive budget follows pairwise, as its
 /// receivers grant it: calls may be finished in any order, and collectives must not.
@@ -45,8 +47,8 @@ void AllGather::dispatch(Call& call, const PrepareInput& input, const ExecutionC
   const auto& group = *terms().group;
   const auto& format = terms().dispatch_format;
   const int me = call.rank();
-  const auto affordable = group.config().receive_budget_bytes / (static_cast<std::int64_t>(group.size()) *
-                                                                 group.config().max_in_flight * format.row_bytes());
+  const auto affordable = group.config().receive_budget_bytes /
+                          (static_cast<std::int64_t>(group.size()) * group.config().max_in_flight * format.row_bytes());
   const auto capacity = std::max<std::int64_t>(1, affordable);
   std::vector<std::int64_t> first_rows;
   for (const auto tokens : input.plan->tokens) first_rows.push_back(std::min(tokens, capacity));
@@ -64,14 +66,16 @@ void AllGather::dispatch(Call& call, const PrepareInput& input, const ExecutionC
     for_row_blocks(context, rows, [&](std::int64_t first, std::int64_t past) {
       for (auto t = first; t < past; ++t) {
         const auto n = static_cast<std::size_t>(t);
-        write_dispatch_row(format, input.x, t,
-                           {all.entries.data() + all.begin[n], static_cast<std::size_t>(all.begin[n + 1] - all.begin[n])},
-                           config().router_weight_on_input, message_row(messages, t, capacity, format.row_bytes()));
+        write_dispatch_row(
+            format, input.x, t,
+            {all.entries.data() + all.begin[n], static_cast<std::size_t>(all.begin[n + 1] - all.begin[n])},
+            config().router_weight_on_input, message_row(messages, t, capacity, format.row_bytes()));
       }
     });
   }
   for (int r = 0; r < call.ranks(); ++r)
-    exchange.set_outbound(r, pieces, call.failed_input() ? std::vector<std::int64_t>{0, 0} : home_begin(call, r, capacity));
+    exchange.set_outbound(r, pieces,
+                          call.failed_input() ? std::vector<std::int64_t>{0, 0} : home_begin(call, r, capacity));
   exchange.reserve_home();
   const PhaseTimer timer(context, Phase::dispatch);
   exchange.gather(first_rows);

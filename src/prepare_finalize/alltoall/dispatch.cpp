@@ -18,7 +18,9 @@ std::int64_t capacity(const StrategyTerms& terms, const PrepareInput& input, int
 
 }  // namespace
 
-Verdict AllToAll::supports(const comm::ExpertGroup&, const PrepareFinalizeConfig&) { return Verdict::yes(); }
+Verdict AllToAll::supports(const comm::ExpertGroup&, const PrepareFinalizeConfig&) {
+  return Verdict::yes();
+}
 
 void AllToAll::dispatch(Call& call, const PrepareInput& input, const ExecutionContext& context) const {
   auto& exchange = call.exchange();

@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <latch>
 #include <limits>
-#include <numeric>
+#include <thread>
 
 #include "epmoe/core/random.hpp"
 #include "epmoe/experts/reference.hpp"
@@ -211,6 +212,33 @@ TEST_P(OneDnnOf, ManyRowsOfFewExpertsInBlocksWithAllThreads) {
   expect_close(problem, run(*make_onednn(problem.config), problem, context), reference(problem), "300 rows");
   const Problem one(GetParam(), 64, 100, {200});  // one product at a time
   expect_close(one, run(*make_onednn(one.config), one, context), reference(one), "200 rows");
+}
+
+/// Threads that are not OpenMP's, started together; task i runs on thread i mod 2.
+class TwoThreads : public Executor {
+ public:
+  [[nodiscard]] int workers() const override { return 2; }
+  void run(std::int64_t tasks, FunctionRef<void(std::int64_t, int)> body, ProgressHook* /*hook*/) override {
+    std::latch together(2);
+    const auto work = [&](int worker) {
+      together.arrive_and_wait();
+      for (std::int64_t task = worker; task < tasks; task += 2) body(task, worker);
+    };
+    std::thread other(work, 1);
+    work(0);
+    other.join();
+  }
+};
+
+TEST_P(OneDnnOf, WorkersOfAForeignExecutorDoNotShareScratchRows) {
+  TwoThreads executor;
+  ExecutionContext context;
+  context.executor = &executor;
+  const Problem problem(GetParam(), 176, 176, std::vector<std::int64_t>(12, 20));
+  const auto found = run(*make_onednn(problem.config), problem, context);
+  expect_close(problem, found, reference(problem), "two threads");
+  test::TestContext serial(1);
+  EXPECT_EQ(found, run(*make_onednn(problem.config), problem, serial)) << "a block's sums depend on its rows only";
 }
 
 TEST_P(OneDnnOf, ABadRowStaysInItsRow) {

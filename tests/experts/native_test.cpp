@@ -8,15 +8,6 @@
 namespace epmoe::test {
 namespace {
 
-std::vector<float> random_rows(std::int64_t rows, std::int64_t hidden, std::uint64_t seed = 7) {
-  std::vector<float> x(static_cast<std::size_t>(rows * hidden));
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = 0; c < hidden; ++c)
-      x[static_cast<std::size_t>(r * hidden + c)] =
-          random_normal(seed, static_cast<std::uint64_t>(r), static_cast<std::uint64_t>(c));
-  return x;
-}
-
 struct Setting {
   Shape shape;
   ComputeType compute;

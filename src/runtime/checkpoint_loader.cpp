@@ -24,7 +24,8 @@ LoadedModel load_model(const comm::Communicator& comm, const std::filesystem::pa
   std::exception_ptr failure;
   if (comm.rank() == 0) {
     try {
-      bytes = pack(checkpoint::read_config(directory), checkpoint::Catalog::read(directory).serialize());
+      const auto config = checkpoint::read_config(directory);  // first: its absence says what the directory is not
+      bytes = pack(config, checkpoint::Catalog::read(directory).serialize());
     } catch (...) {
       failure = std::current_exception();
     }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <numeric>
 
 #include "epmoe/comm/request_set.hpp"
 
@@ -38,15 +37,21 @@ class GatheredPlan final : public PendingStepPlan, public Operation {
     record.micro_batch = vote.micro_batch ? 1 : 0;
     record.stop = vote.stop ? 1 : 0;
     std::memcpy(mine_.data(), &record, sizeof(record));
-    const std::vector<std::int64_t> counts(static_cast<std::size_t>(group.size()), 1);
-    std::vector<std::int64_t> displacements(counts.size());
-    std::iota(displacements.begin(), displacements.end(), 0);
-    requests_.all_gather(mine_.data(), 1, all_.data(), counts, displacements);
+    // Messages instead of MPI's own allgather, so that a wait can name who is missing. One tag serves all steps:
+    // messages of a pair keep their order, so ranks out of step see it in the records.
+    std::memcpy(all_.data() + group.rank() * kBlockBytes, &record, sizeof(record));
+    constexpr int kTag = make_tag(TagPhase::control, 0);
+    for (int i = 1; i < group.size(); ++i) {
+      const int from = (group.rank() + group.size() - i) % group.size();
+      requests_.receive(all_.data() + from * kBlockBytes, 1, from, kTag);
+    }
+    for (int i = 1; i < group.size(); ++i)
+      requests_.send(mine_.data(), 1, (group.rank() + i) % group.size(), kTag);
     group_.engine().attach(*this);
   }
 
   ~GatheredPlan() override {
-    try {  // the peers' gathers end only if ours does
+    try {  // what the peers still expect of us must leave
       if (!requests_.all_done()) group_.engine().wait(*this, what(), context_);
     } catch (...) {
       group_.engine().mark_broken();
@@ -60,12 +65,7 @@ class GatheredPlan final : public PendingStepPlan, public Operation {
 
   bool advance() override { return requests_.poll(); }
 
-  [[nodiscard]] std::vector<int> waiting_for() const override {
-    std::vector<int> others;
-    for (int r = 0; r < group_.size(); ++r)
-      if (r != group_.rank()) others.push_back(r);
-    return others;
-  }
+  [[nodiscard]] std::vector<int> waiting_for() const override { return requests_.pending_peers(); }
 
   bool poll() override {
     group_.engine().poll();

@@ -15,7 +15,7 @@ struct StepVote {
   bool stop = false;
 };
 
-/// A step's agreement under way: one non-blocking allgather of 64 bytes per rank. Start it early, pass the result to
+/// A step's agreement under way: 64 bytes from every rank to every other. Start it early, pass the result to
 /// every layer of the step.
 class PendingStepPlan {
  public:

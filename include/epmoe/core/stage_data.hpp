@@ -41,7 +41,7 @@ class OwnedRouting {
   std::int64_t tokens_;
 };
 
-/// What every rank of a group knows about one step, agreed by one small allgather; see comm/step_plan.hpp.
+/// What every rank of a group knows about one step, agreed by one small exchange; see comm/step_plan.hpp.
 /// Decisions that steer communication are functions of this and of the (compared) configuration only.
 struct StepPlan {
   std::uint64_t step = 0;

@@ -15,7 +15,8 @@ std::vector<std::int64_t> gather_sizes(Communicator::Native& native, std::int64_
     std::int64_t mine;
     std::vector<std::int64_t> all;
   };
-  auto buffers = std::make_unique<Buffers>(Buffers{mine, std::vector<std::int64_t>(static_cast<std::size_t>(native.size))});
+  auto buffers =
+      std::make_unique<Buffers>(Buffers{mine, std::vector<std::int64_t>(static_cast<std::size_t>(native.size))});
   MPI_Request request = MPI_REQUEST_NULL;
   check(MPI_Iallgather(&buffers->mine, 1, MPI_INT64_T, buffers->all.data(), 1, MPI_INT64_T, native.comm, &request),
         "MPI_Iallgather");

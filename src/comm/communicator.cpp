@@ -30,8 +30,12 @@ Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
 
-int Communicator::rank() const { return native_->rank; }
-int Communicator::size() const { return native_->size; }
+int Communicator::rank() const {
+  return native_->rank;
+}
+int Communicator::size() const {
+  return native_->size;
+}
 
 Communicator Communicator::duplicate() const {
   auto copy = dup(native_->comm);
@@ -52,7 +56,9 @@ Communicator Communicator::split_node() const {
   return Communicator(std::make_unique<Native>(node));
 }
 
-void Communicator::leak() { native_->leak(); }
+void Communicator::leak() {
+  native_->leak();
+}
 
 void Communicator::limit_message_bytes(std::int64_t bytes) {
   if (bytes < 1 || bytes > (1LL << 30))

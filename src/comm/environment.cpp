@@ -53,6 +53,9 @@ Environment::Environment(bool multiple) {
     const int wanted = multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_SERIALIZED;
     check(MPI_Init_thread(nullptr, nullptr, wanted, &provided), "MPI_Init_thread");
     finalize_ = true;
+    // MPICH raises what MPI_Testsome finds on these two instead of the request's communicator.
+    check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   } else {
     require_mpi();
     check(MPI_Query_thread(&provided), "MPI_Query_thread");

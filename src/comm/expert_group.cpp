@@ -27,13 +27,13 @@ struct Counters {
 Counters admit(const Communicator& members, const GroupConfig& config, Counters mine, std::exception_ptr error,
                const ExecutionContext& context) {
   if (!error) try {
-    config.validate();
-    if (members.size() % config.tensor_parallel_size != 0)
-      throw ConfigError(fmt::format("tensor_parallel_size: found {}, wanted a divisor of the group's {} ranks",
-                                    config.tensor_parallel_size, members.size()));
-  } catch (...) {
-    error = std::current_exception();
-  }
+      config.validate();
+      if (members.size() % config.tensor_parallel_size != 0)
+        throw ConfigError(fmt::format("tensor_parallel_size: found {}, wanted a divisor of the group's {} ranks",
+                                      config.tensor_parallel_size, members.size()));
+    } catch (...) {
+      error = std::current_exception();
+    }
   agree_or_throw(members, error, context, kWhat);
   const std::pair<std::string, std::string> fields[] = {
       {"receive_budget_bytes", std::to_string(config.receive_budget_bytes)},
@@ -72,8 +72,12 @@ std::shared_ptr<ExpertGroup> ExpertGroup::create(const Communicator& members, co
 }
 
 ExpertGroup::ExpertGroup(Communicator comm, const GroupConfig& config, const Clock& clock, double drain_seconds)
-    : comm_(std::move(comm)), config_(config), clock_(&clock), drain_seconds_(drain_seconds),
-      engine_(comm_.rank(), clock), alive_(static_cast<std::size_t>(comm_.size()), true) {}
+    : comm_(std::move(comm)),
+      config_(config),
+      clock_(&clock),
+      drain_seconds_(drain_seconds),
+      engine_(comm_.rank(), clock),
+      alive_(static_cast<std::size_t>(comm_.size()), true) {}
 
 ExpertGroup::~ExpertGroup() {
   const double start = clock_->now();
@@ -93,7 +97,8 @@ void ExpertGroup::replace_communicator(const Communicator& members, const Execut
   if (in_flight_ > 0 || engine_.attached() > (broken() ? engine_.parked() : 0))
     error = std::make_exception_ptr(
         InputError(fmt::format("replace_communicator: found {} calls and {} operations in flight, wanted none",
-                               in_flight_, engine_.attached()), rank()));
+                               in_flight_, engine_.attached()),
+                   rank()));
   const Counters counters = admit(members, config_, {epoch_ + 1, next_call_}, error, context);
   Communicator fresh = members.duplicate();
   if (broken()) {

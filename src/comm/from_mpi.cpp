@@ -1,6 +1,5 @@
-#include "epmoe/mpi.hpp"
-
 #include "comm/native.hpp"
+#include "epmoe/mpi.hpp"
 
 namespace epmoe {
 

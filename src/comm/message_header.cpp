@@ -7,17 +7,19 @@ namespace epmoe::comm {
 std::string Failure::message(const std::string& phase, std::int64_t experts) const {
   switch (detail) {
     case MessageError::id_out_of_range:
-      return fmt::format("rank {}: expert id {} in row {} is outside [0, {}) and not -1 ({})", rank, value, row, experts,
-                         phase);
+      return fmt::format("rank {}: expert id {} in row {} is outside [0, {}) and not -1 ({})", rank, value, row,
+                         experts, phase);
     case MessageError::bad_input:
-      return fmt::format("rank {}: the input of its call is not valid: found {} in row {} ({})", rank, value, row, phase);
+      return fmt::format("rank {}: the input of its call is not valid: found {} in row {} ({})", rank, value, row,
+                         phase);
     case MessageError::stage_failed:
       return fmt::format("rank {}: a stage failed there ({} error), wanted its rows ({})", rank, name(code), phase);
     case MessageError::abandoned:
       return fmt::format("rank {}: dropped its pending call, wanted it received ({})", rank, phase);
     case MessageError::header_mismatch:
-      return fmt::format("rank {}: found a message from rank {} that belongs to another call, wanted one of this call ({})",
-                         rank, row, phase);
+      return fmt::format(
+          "rank {}: found a message from rank {} that belongs to another call, wanted one of this call ({})", rank, row,
+          phase);
     case MessageError::none: break;
   }
   return fmt::format("rank {}: {} error ({})", rank, name(code), phase);

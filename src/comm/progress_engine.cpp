@@ -104,7 +104,8 @@ void ProgressEngine::progress() {
 }
 
 void ProgressEngine::wait(Operation& operation, const WaitFor& what, const ExecutionContext& context) {
-  if (polling_) throw InternalError(fmt::format("rank {}: wait in {} from inside a poll", rank_, describe(what)), rank_);
+  if (polling_)
+    throw InternalError(fmt::format("rank {}: wait in {} from inside a poll", rank_, describe(what)), rank_);
   const bool was_attached = find(operation) != nullptr;
   if (!was_attached) attach(operation);
   struct Detach {
@@ -115,7 +116,9 @@ void ProgressEngine::wait(Operation& operation, const WaitFor& what, const Execu
     }
   } detach_at_end{this, was_attached ? nullptr : &operation};
 
-  constexpr int kSpins = 300;  // ranks may outnumber cores: give the core away soon
+  // Ranks may outnumber cores: give the core away soon. By time too, since a poll of some MPIs takes microseconds.
+  constexpr int kSpins = 300;
+  constexpr double kSpinSeconds = 20e-6;
   const double start = context.clock->now();
   bool told = false;
   for (int polls = 0;; ++polls) {
@@ -128,9 +131,11 @@ void ProgressEngine::wait(Operation& operation, const WaitFor& what, const Execu
                       rank_, std::string(what.phase));
     }
     poll();
-    if (polls < kSpins || is_done(operation)) continue;
+    if (is_done(operation)) return;
+    double waited = context.clock->now() - start;
+    if (polls < kSpins && waited < kSpinSeconds) continue;
     std::this_thread::yield();
-    const double waited = context.clock->now() - start;
+    waited = context.clock->now() - start;
     const bool stop = context.stop != nullptr && context.stop->stop_requested();
     if (stop || waited >= context.deadlines.hard_seconds) {
       broken_ = true;

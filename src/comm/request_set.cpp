@@ -56,8 +56,7 @@ struct RequestSet::Impl {
   }
   void check_range(const Entry& entry, std::int64_t value, const char* what) const {
     constexpr std::int64_t kMost = std::numeric_limits<int>::max();
-    if (value < 0 || value > kMost)
-      throw error(entry, fmt::format("{}: found {}, wanted 0 to {}", what, value, kMost));
+    if (value < 0 || value > kMost) throw error(entry, fmt::format("{}: found {}, wanted 0 to {}", what, value, kMost));
   }
   void check_peer(const Entry& entry) const {
     if (entry.peer < 0 || entry.peer >= native->size)
@@ -91,7 +90,8 @@ int RequestSet::receive(void* data, std::int64_t blocks, int source, int tag) {
   impl_->check_range(entry, blocks, "blocks");
   impl_->check_peer(entry);
   MPI_Request request = MPI_REQUEST_NULL;
-  const int code = MPI_Irecv(data, static_cast<int>(blocks), impl_->native->block, source, tag, impl_->native->comm, &request);
+  const int code =
+      MPI_Irecv(data, static_cast<int>(blocks), impl_->native->block, source, tag, impl_->native->comm, &request);
   const int index = impl_->started(entry, request, code);
   ++pending_;
   return index;
@@ -141,8 +141,8 @@ bool RequestSet::poll() {
   s.finished.resize(s.active.size());
   s.statuses.resize(s.active.size());
   int count = 0;
-  const int code = MPI_Testsome(static_cast<int>(s.active.size()), s.active.data(), &count, s.finished.data(),
-                                s.statuses.data());
+  const int code =
+      MPI_Testsome(static_cast<int>(s.active.size()), s.active.data(), &count, s.finished.data(), s.statuses.data());
   if (count == MPI_UNDEFINED) count = 0;
   // Book everything that ended before reporting the first failure. Open MPI returns the request's own code where the
   // standard says MPI_ERR_IN_STATUS, so any failure sends us to the statuses.
@@ -160,10 +160,14 @@ bool RequestSet::poll() {
     } else if (entry.kind == Kind::receive) {
       int blocks = 0;
       const int got = MPI_Get_count(&status, s.native->block, &blocks);
-      if (got != MPI_SUCCESS) why = mpi_error_text(got);
-      else if (blocks == MPI_UNDEFINED) why = "found a message of part of a block, wanted whole blocks of 64 bytes";
-      else if (blocks > entry.blocks) why = fmt::format("found a message of {} blocks", blocks);
-      else entry.received = blocks;
+      if (got != MPI_SUCCESS)
+        why = mpi_error_text(got);
+      else if (blocks == MPI_UNDEFINED)
+        why = "found a message of part of a block, wanted whole blocks of 64 bytes";
+      else if (blocks > entry.blocks)
+        why = fmt::format("found a message of {} blocks", blocks);
+      else
+        entry.received = blocks;
     }
     if (!why.empty() && failed.empty()) {
       failed = s.error(entry, why).what();
@@ -184,20 +188,24 @@ bool RequestSet::poll() {
   if (!failed.empty()) throw CommError(failed, peer);
   if (code != MPI_SUCCESS) {
     std::vector<int> peers = pending_peers();
-    throw CommError(fmt::format("rank {}: MPI_Testsome with {} requests pending: {}", s.native->rank, kept,
-                                mpi_error_text(code)),
-                    peers.size() == 1 ? peers[0] : -1);
+    throw CommError(
+        fmt::format("rank {}: MPI_Testsome with {} requests pending: {}", s.native->rank, kept, mpi_error_text(code)),
+        peers.size() == 1 ? peers[0] : -1);
   }
   return kept == 0;
 }
 
-bool RequestSet::done(int request) const { return impl_->entries.at(static_cast<std::size_t>(request)).done; }
+bool RequestSet::done(int request) const {
+  return impl_->entries.at(static_cast<std::size_t>(request)).done;
+}
 
 std::int64_t RequestSet::received_blocks(int request) const {
   return impl_->entries.at(static_cast<std::size_t>(request)).received;
 }
 
-int RequestSet::peer(int request) const { return impl_->entries.at(static_cast<std::size_t>(request)).peer; }
+int RequestSet::peer(int request) const {
+  return impl_->entries.at(static_cast<std::size_t>(request)).peer;
+}
 
 std::vector<int> RequestSet::pending_peers() const {
   std::vector<int> peers;

@@ -51,7 +51,9 @@ SlotPool::Slot& SlotPool::Slot::operator=(Slot&& other) noexcept {
   return *this;
 }
 
-SlotPool::Slot::~Slot() { give_back(); }
+SlotPool::Slot::~Slot() {
+  give_back();
+}
 
 void SlotPool::Slot::give_back() {
   if (!state_) return;

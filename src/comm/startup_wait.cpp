@@ -17,7 +17,7 @@ void require_usable(const Communicator::Native& native, const std::string& what)
 
 void wait_startup(Communicator::Native& native, MPI_Request& request, const ExecutionContext& context,
                   const std::string& what) {
-  constexpr int kSpins = 200;  // ranks may outnumber cores: give the core away soon
+  constexpr int kSpins = 20;  // ranks may outnumber cores, and start-up is in no hurry
   ++live_counters().requests;
   const auto give_up = [&] {
     --live_counters().requests;

@@ -28,8 +28,12 @@ static_assert(sizeof(Record) == kBlockBytes);
 class GatheredPlan final : public PendingStepPlan, public Operation {
  public:
   GatheredPlan(ExpertGroup& group, const StepVote& vote, const ExecutionContext& context)
-      : group_(group), context_(context), step_(vote.step), requests_(group.communicator()),
-        mine_(group.slots().take(kBlockBytes)), all_(group.slots().take(group.size() * kBlockBytes)) {
+      : group_(group),
+        context_(context),
+        step_(vote.step),
+        requests_(group.communicator()),
+        mine_(group.slots().take(kBlockBytes)),
+        all_(group.slots().take(group.size() * kBlockBytes)) {
     Record record;
     record.step = vote.step;
     record.placement_epoch = vote.placement_epoch;
@@ -102,9 +106,9 @@ class GatheredPlan final : public PendingStepPlan, public Operation {
   /// All ranks see the same records, so all throw the same.
   static void check(int rank, const char* field, std::uint64_t found, std::uint64_t wanted) {
     if (found != wanted)
-      throw CommError(fmt::format("rank {}: {} in the step plan: found {}, wanted {} as on rank 0", rank, field, found,
-                                  wanted),
-                      rank, "step plan");
+      throw CommError(
+          fmt::format("rank {}: {} in the step plan: found {}, wanted {} as on rank 0", rank, field, found, wanted),
+          rank, "step plan");
   }
 
   ExpertGroup& group_;

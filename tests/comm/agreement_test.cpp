@@ -85,8 +85,8 @@ TEST(CheckSame, NamesTheFieldTheValuesAndTheRanks) {
       if (r != odd) others += (others.empty() ? "" : ", ") + std::to_string(r);
     const std::string most = "8 on rank" + std::string(world.size() > 2 ? "s " : " ") + others;
     const std::string one = "6 on rank " + std::to_string(odd);
-    EXPECT_EQ(error.what, "making the layer: top_k differs between ranks: " +
-                              (odd == 0 ? one + ", " + most : most + ", " + one));
+    EXPECT_EQ(error.what,
+              "making the layer: top_k differs between ranks: " + (odd == 0 ? one + ", " + most : most + ", " + one));
     EXPECT_EQ(error.code, ErrorCode::config);
     EXPECT_EQ(error.rank, odd == 0 ? 1 : odd);
   }
@@ -98,13 +98,16 @@ TEST(Agreement, RanksThatDoDifferentThingsFindOut) {
   if (world.size() < 2) GTEST_SKIP();
   const std::pair<std::string, std::string> fields[] = {{"hidden", "96"}};
   const auto error = thrown([&] {
-    if (world.rank() == 1) check_same(world, fields, context, "making the layer");
-    else agree_or_throw(world, nullptr, context, "loading");
+    if (world.rank() == 1)
+      check_same(world, fields, context, "making the layer");
+    else
+      agree_or_throw(world, nullptr, context, "loading");
   });
   EXPECT_EQ(error.code, ErrorCode::comm);
-  EXPECT_EQ(error.what,
-            "rank 1: found in \"making the layer: are all settings equal?\", wanted in \"loading: did all succeed?\" as "
-            "rank 0");
+  EXPECT_EQ(
+      error.what,
+      "rank 1: found in \"making the layer: are all settings equal?\", wanted in \"loading: did all succeed?\" as "
+      "rank 0");
 }
 
 TEST(CheckSame, OtherListsOfSettingsDiffer) {

@@ -39,9 +39,8 @@ TEST(ExpertGroup, ABadSettingOnOneRankEndsItOnAll) {
 }
 
 TEST(ExpertGroup, EveryFieldIsChecked) {
-  for (const GroupConfig& config :
-       {GroupConfig{.receive_budget_bytes = 0}, GroupConfig{.max_in_flight = -1}, GroupConfig{.send_window = 0},
-        GroupConfig{.tensor_parallel_size = 0}})
+  for (const GroupConfig& config : {GroupConfig{.receive_budget_bytes = 0}, GroupConfig{.max_in_flight = -1},
+                                    GroupConfig{.send_window = 0}, GroupConfig{.tensor_parallel_size = 0}})
     EXPECT_THROW(config.validate(), ConfigError);
   GroupConfig{}.validate();
 }
@@ -79,7 +78,8 @@ TEST(ExpertGroup, GroupsSmallerThanTheWorldWorkSideBySide) {
   const auto group = ExpertGroup::create(part, {}, context);
   const auto plan = agree_step(*group, {.step = 1, .tokens = 10 + world.rank()}, context);
   EXPECT_EQ(plan.tokens.size(), static_cast<std::size_t>(part.size()));
-  for (int r = 0; r < part.size(); ++r) EXPECT_EQ(plan.tokens[static_cast<std::size_t>(r)], 10 + 2 * r + world.rank() % 2);
+  for (int r = 0; r < part.size(); ++r)
+    EXPECT_EQ(plan.tokens[static_cast<std::size_t>(r)], 10 + 2 * r + world.rank() % 2);
 }
 
 TEST(ExpertGroup, ReplacesItsCommunicator) {
@@ -136,14 +136,19 @@ TEST(ExpertGroup, NewcomersCountOnWithTheOthers) {
 class Exchange final : public Operation {
  public:
   explicit Exchange(ExpertGroup& group, int* ended)
-      : group_(&group), ended_(ended), requests_(group.communicator()), in_(group.slots().take(kBlockBytes)),
+      : group_(&group),
+        ended_(ended),
+        requests_(group.communicator()),
+        in_(group.slots().take(kBlockBytes)),
         out_(group.slots().take(kBlockBytes)) {
     requests_.receive(in_.data(), 1, (group.rank() + group.size() - 1) % group.size(), 5);
   }
   ~Exchange() override {
     group_->engine().detach(*this);
-    if (requests_.all_done()) ++*ended_;
-    else requests_.leak(), in_.leak(), out_.leak();
+    if (requests_.all_done())
+      ++*ended_;
+    else
+      requests_.leak(), in_.leak(), out_.leak();
   }
   bool advance() override {
     if (!sent_) requests_.send(out_.data(), 1, (group_->rank() + 1) % group_->size(), 5);

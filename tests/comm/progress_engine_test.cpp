@@ -183,7 +183,8 @@ TEST(ProgressEngine, WarnsOnceThenTimesOut) {
   }
   EXPECT_EQ(text, "rank 2: waited 120 s for ranks 1, 3 in dispatch, layer 7, step 91");
   ASSERT_EQ(recorder.lines.size(), 1U);
-  EXPECT_THAT(recorder.lines[0], ::testing::MatchesRegex("rank 2: waiting since .* s for ranks 1, 3 in dispatch, layer 7, step 91"));
+  EXPECT_THAT(recorder.lines[0],
+              ::testing::MatchesRegex("rank 2: waiting since .* s for ranks 1, 3 in dispatch, layer 7, step 91"));
   EXPECT_TRUE(engine.broken());
   EXPECT_THROW(engine.wait(never, {"combine"}, context), CommError);
 }
@@ -203,7 +204,8 @@ TEST(ProgressEngine, AStopRequestEndsAWait) {
   } catch (const TimeoutError& e) {
     text = e.what();
   }
-  EXPECT_THAT(text, ::testing::MatchesRegex("rank 0: was asked to stop, waited .* s for ranks 1, 3 in combine, step 3"));
+  EXPECT_THAT(text,
+              ::testing::MatchesRegex("rank 0: was asked to stop, waited .* s for ranks 1, 3 in combine, step 3"));
   EXPECT_TRUE(engine.broken());
 }
 

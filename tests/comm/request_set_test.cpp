@@ -43,7 +43,8 @@ TEST(RequestSet, MessagesWithHeaderAreShorterThanTheirReceives) {
   std::vector<Blocks> out;
   std::vector<int> receives;
   for (int peer = 0; peer < ranks; ++peer)
-    receives.push_back(requests.receive(in[static_cast<std::size_t>(peer)].data(), 20, peer, make_tag(TagPhase::dispatch, 8190)));
+    receives.push_back(
+        requests.receive(in[static_cast<std::size_t>(peer)].data(), 20, peer, make_tag(TagPhase::dispatch, 8190)));
   for (int peer = 0; peer < ranks; ++peer) {
     const std::int64_t rows = (me + peer) % 5;  // zero rows still send the header
     out.push_back(blocks(1 + rows * 3, 16 * me + peer));

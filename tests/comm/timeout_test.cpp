@@ -13,8 +13,8 @@
 namespace epmoe::comm {
 namespace {
 
-using ::testing::MatchesRegex;
 using test::TestContext;
+using ::testing::MatchesRegex;
 
 constexpr double kHard = 0.3;
 
@@ -108,8 +108,8 @@ TEST(Timeout, AWaitNamesTheRanksThatNeverSent) {
       exchange.send();
       const auto outcome = timed_out([&] { group->engine().wait(exchange, {"dispatch", 7, 91}, context); });
       const std::string who = group->size() == 2 ? "rank 0" : "ranks 0, 2";
-      EXPECT_THAT(outcome.text, MatchesRegex("rank " + std::to_string(group->rank()) + ": waited 0.3[0-9]* s for " + who +
-                                             " in dispatch, layer 7, step 91"));
+      EXPECT_THAT(outcome.text, MatchesRegex("rank " + std::to_string(group->rank()) + ": waited 0.3[0-9]* s for " +
+                                             who + " in dispatch, layer 7, step 91"));
       EXPECT_EQ(outcome.rank, group->size() == 2 ? 0 : -1);
       EXPECT_EQ(outcome.phase, "dispatch");
       EXPECT_GE(outcome.seconds, kHard);

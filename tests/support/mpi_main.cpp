@@ -20,8 +20,8 @@ class LiveHandleCheck : public ::testing::EmptyTestEventListener {
   void OnTestEnd(const ::testing::TestInfo&) override {
     const auto live = comm::live_handles();
     EXPECT_EQ(live.total(), 0) << "rank " << g_rank << ": alive after the test: " << live.communicators
-                               << " communicators, " << live.datatypes << " datatypes, " << live.windows
-                               << " windows, " << live.requests << " requests";
+                               << " communicators, " << live.datatypes << " datatypes, " << live.windows << " windows, "
+                               << live.requests << " requests";
   }
 };
 
@@ -32,14 +32,19 @@ class FailuresOnly : public ::testing::EmptyTestEventListener {
                  result.line_number(), result.message());
   }
   void OnTestEnd(const ::testing::TestInfo& info) override {
-    if (info.result()->Failed()) fmt::print(stderr, "[rank {}] FAILED {}.{}\n", g_rank, info.test_suite_name(), info.name());
+    if (info.result()->Failed())
+      fmt::print(stderr, "[rank {}] FAILED {}.{}\n", g_rank, info.test_suite_name(), info.name());
   }
 };
 
 }  // namespace
 
-int world_rank() { return g_rank; }
-int world_size() { return g_size; }
+int world_rank() {
+  return g_rank;
+}
+int world_size() {
+  return g_size;
+}
 
 TestContext::TestContext(int threads, double hard_seconds) : executor_(make_openmp_executor(threads)) {
   context_.executor = executor_.get();

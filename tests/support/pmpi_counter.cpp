@@ -15,8 +15,12 @@ std::int64_t bytes_of(int count, MPI_Datatype type) {
 
 }  // namespace
 
-PmpiCounts pmpi_counts() { return g_counts; }
-void reset_pmpi_counts() { g_counts = {}; }
+PmpiCounts pmpi_counts() {
+  return g_counts;
+}
+void reset_pmpi_counts() {
+  g_counts = {};
+}
 
 }  // namespace epmoe::test
 

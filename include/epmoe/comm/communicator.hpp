@@ -47,8 +47,8 @@ class Communicator {
   // communicator is broken: it refuses further collectives and is never freed.
   void barrier(const ExecutionContext& context, const std::string& what) const;
   /// Root's bytes on every rank; other ranks' `bytes` are ignored.
-  [[nodiscard]] std::vector<std::byte> broadcast(std::vector<std::byte> bytes, int root, const ExecutionContext& context,
-                                                 const std::string& what) const;
+  [[nodiscard]] std::vector<std::byte> broadcast(std::vector<std::byte> bytes, int root,
+                                                 const ExecutionContext& context, const std::string& what) const;
   /// Every rank's bytes, in rank order, on every rank.
   [[nodiscard]] std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> bytes,
                                                                const ExecutionContext& context,

@@ -6,8 +6,10 @@
 namespace epmoe::comm {
 
 /// MPI's life time. Initialises MPI with MPI_THREAD_SERIALIZED (or `multiple`) unless the program has done so, and
-/// finalises it only if it initialised it. Throws CommError if the thread level provided is lower than SERIALIZED.
-/// One per process, created and destroyed on the main thread.
+/// finalises it only if it initialised it. What it initialised returns errors instead of aborting; a program that
+/// initialises MPICH itself sets MPI_ERRORS_RETURN on MPI_COMM_WORLD and MPI_COMM_SELF if it wants the same. Throws
+/// CommError if the thread level provided is lower than SERIALIZED. One per process, created and destroyed on the main
+/// thread.
 class Environment {
  public:
   explicit Environment(bool multiple = false);

@@ -28,9 +28,11 @@ TEST(StepPlan, GathersTokensOfAllRanks) {
   EXPECT_FALSE(plan.stop);
   EXPECT_EQ(plan.tokens.size(), static_cast<std::size_t>(group->size()));
   for (int r = 0; r < group->size(); ++r) EXPECT_EQ(plan.tokens[static_cast<std::size_t>(r)], 3 * r);
-  EXPECT_EQ(counts.iallgatherv, 1);
-  EXPECT_EQ(counts.iallgatherv_bytes, kBlockBytes);
-  EXPECT_EQ(counts.isend + counts.irecv + counts.iallgather + counts.other, 0);
+  // One block to and from every other rank and nothing else.
+  EXPECT_EQ(counts.isend, group->size() - 1);
+  EXPECT_EQ(counts.isend_bytes, (group->size() - 1) * kBlockBytes);
+  EXPECT_EQ(counts.irecv, group->size() - 1);
+  EXPECT_EQ(counts.iallgatherv + counts.iallgather + counts.other, 0);
 }
 
 TEST(StepPlan, NobodyHasTokens) {

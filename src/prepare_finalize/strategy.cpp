@@ -51,6 +51,7 @@ std::string Strategy::input_fault(const PrepareInput& input) const {
 }
 
 comm::Failure Strategy::check_input(const PrepareInput& input, const ExecutionContext& context) const {
+  if (input.failure != ErrorCode::none) return failure(input.failure, comm::MessageError::bad_input);
   if (const auto fault = input_fault(input); !fault.empty()) {
     context.log(LogLevel::error, fmt::format("rank {}: dispatch: {}", terms_->group->rank(), fault));
     return failure(ErrorCode::input, comm::MessageError::bad_input);

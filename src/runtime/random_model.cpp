@@ -16,11 +16,11 @@ struct Matrix {
       : memory(rows * cols * size_bytes(dtype)), view{memory.data(), dtype, rows, cols, cols, MemorySpace::host} {}
   /// `stream` keeps the tensors of a model apart.
   void fill(std::uint64_t seed, std::uint64_t stream) {
-    const auto scale = 1.0F / std::sqrt(static_cast<float>(view.cols));
+    const auto scale = std::sqrt(12.0F / static_cast<float>(view.cols));  // uniform values vary by 1 / 12
     std::vector<float> row(static_cast<std::size_t>(view.cols));
     for (std::int64_t r = 0; r < view.rows; ++r) {
       for (std::size_t c = 0; c < row.size(); ++c)
-        row[c] = random_normal(seed + stream * 0x9e3779b97f4a7c15ULL, static_cast<std::uint64_t>(r), c) * scale;
+        row[c] = (random_uniform(seed + stream * 0x9e3779b97f4a7c15ULL, static_cast<std::uint64_t>(r), c) - 0.5F) * scale;
       write_row(view, r, row.data());
     }
   }

@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Set-up, build and tests. The last line sums up all legs: "N passed, N failed"; exit 1 if anything failed.
-#   scripts/test.sh           what CI runs: release build with warnings as errors
-#   scripts/test.sh --quick   the same for now
+#   scripts/test.sh           what CI runs: format; a release build with warnings as errors and all its tests; a build
+#                             with ASan and UBSan and the tests of up to 2 ranks; a build with MPICH and the tests of
+#                             2 ranks
+#   scripts/test.sh --quick   the release build and its tests only
+#   scripts/test.sh --full    all of these, the long tests, the other Debian release and AArch64 under an emulator
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root" || exit 1
@@ -60,12 +63,67 @@ run_ctest() {
   rm -f "$log"
 }
 
-run_step "set-up" scripts/setup.sh || exit 1
+# run_leg NAME COMMAND… : a script that may end with "N passed, N failed" of its own; else it counts as one test.
+run_leg() {
+  local name=$1 start=$SECONDS log good bad status
+  shift
+  log=$(mktemp)
+  "$@" >"$log" 2>&1
+  status=$?
+  read -r good bad < <(tail -n 1 "$log" | sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p')
+  if [ -z "${bad:-}" ]; then good=$((status == 0)) bad=$((status != 0)); fi
+  if [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi
+  passed=$((passed + good))
+  failed=$((failed + bad))
+  if [ "$bad" -eq 0 ]; then
+    echo "ok      $name ($((SECONDS - start)) s)"
+  else
+    tail -n 200 "$log"
+    echo "FAILED  $name ($((SECONDS - start)) s)"
+  fi
+  rm -f "$log"
+}
+# build_leg NAME BUILD_DIR [CMake arguments]
+build_leg() {
+  local name=$1 dir=$2
+  shift 2
+  run_step "$name: configure" cmake -S . -B "$dir" "$@" && run_step "$name: build" cmake --build "$dir" -j "$(nproc)"
+}
+
+# ccache then shares objects between the legs and between checkouts.
+export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+
+if [ "$mode" = quick ]; then
+  run_step "set-up" scripts/setup.sh || exit 1
+else
+  run_step "set-up" scripts/setup.sh --mpich || exit 1
+fi
 # shellcheck source=scripts/mpi_env.sh
 . scripts/mpi_env.sh
 
-run_step "release: configure" cmake --preset release &&
-  run_step "release: build" cmake --build --preset release -j "$(nproc)" &&
-  run_ctest "release: tests" build/release
+if [ "$mode" != quick ]; then
+  if scripts/format.sh --where >/dev/null 2>&1; then
+    run_step "format" scripts/format.sh --check
+  else
+    echo "left out: format (the clang-format that counts cannot be had here)"
+  fi
+fi
+
+soak=(-LE '^soak$')
+[ "$mode" != full ] || soak=()
+build_leg "release" build/release --preset release && run_ctest "release: tests" build/release "${soak[@]}"
+
+if [ "$mode" != quick ]; then
+  build_leg "ASan and UBSan" build/dev --preset dev &&
+    run_ctest "ASan and UBSan: tests" build/dev -L '^np[12]$' -LE '^(soak|release_only)$'
+  build_leg "MPICH" build/mpich -G Ninja -DCMAKE_BUILD_TYPE=Release -DEPMOE_WARNINGS_AS_ERRORS=ON \
+      -DMPI_CXX_COMPILER=mpicxx.mpich -DMPIEXEC_EXECUTABLE="$(command -v mpiexec.mpich)" &&
+    run_ctest "MPICH: tests" build/mpich -L '^np2$' -LE '^soak$'
+fi
+
+if [ "$mode" = full ]; then
+  run_leg "AArch64" scripts/arm.sh
+  run_leg "the other Debian release" scripts/other_release.sh
+fi
 
 [ "$failed" -eq 0 ]

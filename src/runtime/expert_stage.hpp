@@ -19,7 +19,9 @@ std::int64_t expert_scratch_bytes(const WorkspaceShapes& shapes, std::int64_t en
 class TokenSlices {
  public:
   TokenSlices(const ForwardInput& input, const StepPlan& plan, std::int64_t wanted)
-      : input_(&input), plan_(&plan), count_(std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, plan.max_tokens()))) {
+      : input_(&input),
+        plan_(&plan),
+        count_(std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, plan.max_tokens()))) {
     for (std::int64_t s = 0; s < count_; ++s) plans_.push_back(slice_plan(plan, s, count_));
   }
   [[nodiscard]] std::int64_t count() const { return count_; }
@@ -32,7 +34,8 @@ class TokenSlices {
   [[nodiscard]] MatrixView rows_of(const MatrixView& view, std::int64_t s) const {
     return view.slice(range(s).begin, range(s).count);
   }
-  [[nodiscard]] PrepareInput prepare_input(std::int64_t s, const std::shared_ptr<const Placement>& placement, int rank) const {
+  [[nodiscard]] PrepareInput prepare_input(std::int64_t s, const std::shared_ptr<const Placement>& placement,
+                                           int rank) const {
     return {.x = input_->x.slice(range(s).begin, range(s).count),
             .routing = routing(s),
             .placement = placement,

@@ -20,10 +20,10 @@ void KernelConfig::validate() const {
     throw ConfigError(fmt::format("global_num_experts is {}, wanted -1 or at least 1", global_num_experts));
 }
 
-ModularKernel::ModularKernel(std::shared_ptr<comm::ExpertGroup> group, std::shared_ptr<PrepareFinalize> prepare_finalize,
-                             std::shared_ptr<const Experts> experts, std::shared_ptr<const ExpertSlots> slots,
-                             std::shared_ptr<const Placement> placement, const KernelConfig& config,
-                             std::shared_ptr<const SharedExperts> shared)
+ModularKernel::ModularKernel(std::shared_ptr<comm::ExpertGroup> group,
+                             std::shared_ptr<PrepareFinalize> prepare_finalize, std::shared_ptr<const Experts> experts,
+                             std::shared_ptr<const ExpertSlots> slots, std::shared_ptr<const Placement> placement,
+                             const KernelConfig& config, std::shared_ptr<const SharedExperts> shared)
     : group_(std::move(group)),
       prepare_finalize_(std::move(prepare_finalize)),
       experts_(std::move(experts)),
@@ -47,8 +47,8 @@ ModularKernel::ModularKernel(std::shared_ptr<comm::ExpertGroup> group, std::shar
     throw ConfigError(fmt::format("placement is for {} ranks, the group has {}", placement_->ranks(), group_->size()));
   const auto owned = static_cast<std::int64_t>(placement_->local_slots(group_->rank()).size());
   if (slots_->slots() != owned)
-    throw ConfigError(fmt::format("rank {}: {} expert slots, the placement gives it {}", group_->rank(),
-                                  slots_->slots(), owned));
+    throw ConfigError(
+        fmt::format("rank {}: {} expert slots, the placement gives it {}", group_->rank(), slots_->slots(), owned));
   if (!(slots_->layout() == experts_->packed_layout()))
     throw ConfigError(fmt::format("experts {} want weights packed otherwise than they are", experts_->name()));
   if (config_.global_num_experts != -1 && config_.global_num_experts != placement_->experts())

@@ -69,8 +69,7 @@ ForwardResult ModularKernel::forward_into(const ForwardInput& input, MatrixView 
   const auto wanted = (direct ? 0 : values) + (has_shared ? values : 0);
   auto* scratch = reinterpret_cast<float*>(context.workspaces->result.get(wanted * size_bytes(DType::f32)));
   const auto routed = direct ? y : matrix_view(scratch, input.x.rows, hidden);
-  const auto shared =
-      has_shared ? matrix_view(scratch + (direct ? 0 : values), input.x.rows, hidden) : MatrixView{};
+  const auto shared = has_shared ? matrix_view(scratch + (direct ? 0 : values), input.x.rows, hidden) : MatrixView{};
   auto result = run(input, routed, shared, context);
   if (direct && !has_shared) return result;
   const auto sum = routed.as<float, Token, Hidden>();
@@ -114,7 +113,8 @@ void ModularKernel::check_outputs(const ForwardInput& input, std::initializer_li
 
 void ModularKernel::check_output(const ForwardInput& input, MatrixView y, bool bf16_allowed) const {
   const auto hidden = experts_->config().shape.hidden;
-  if (y.rows != input.x.rows || y.cols != hidden || !(y.dtype == DType::f32 || (bf16_allowed && y.dtype == DType::bf16)))
+  if (y.rows != input.x.rows || y.cols != hidden ||
+      !(y.dtype == DType::f32 || (bf16_allowed && y.dtype == DType::bf16)))
     throw InputError(fmt::format("rank {}: the output is {}, wanted [{}, {}] f32{}", group_->rank(), describe(y),
                                  input.x.rows, hidden, bf16_allowed ? " or bf16" : ""));
   if (overlap(input.x, y))

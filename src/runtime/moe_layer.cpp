@@ -113,16 +113,20 @@ OwnedRouting MoeLayer::route(ConstMatrixView x, const ExecutionContext& context,
   return routing;
 }
 
-ForwardResult MoeLayer::forward(ConstMatrixView x, MatrixView y, const StepPlan* plan, const ExecutionContext& context) {
+ForwardResult MoeLayer::forward(ConstMatrixView x, MatrixView y, const StepPlan* plan,
+                                const ExecutionContext& context) {
   const auto routing = route(x, context);
   return forward(x, routing.view(), y, plan, context);
 }
 
 ForwardResult MoeLayer::forward(ConstMatrixView x, const Routing& routing, MatrixView y, const StepPlan* plan,
                                 const ExecutionContext& context) {
-  return kernel_->forward({.x = x, .routing = routing, .plan = plan, .placement = nullptr, .layer = layer_}, y, context);
+  return kernel_->forward({.x = x, .routing = routing, .plan = plan, .placement = nullptr, .layer = layer_}, y,
+                          context);
 }
 
-std::int64_t MoeLayer::packed_bytes() const { return slots_->bytes(); }
+std::int64_t MoeLayer::packed_bytes() const {
+  return slots_->bytes();
+}
 
 }  // namespace epmoe

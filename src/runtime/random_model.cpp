@@ -20,7 +20,8 @@ struct Matrix {
     std::vector<float> row(static_cast<std::size_t>(view.cols));
     for (std::int64_t r = 0; r < view.rows; ++r) {
       for (std::size_t c = 0; c < row.size(); ++c)
-        row[c] = (random_uniform(seed + stream * 0x9e3779b97f4a7c15ULL, static_cast<std::uint64_t>(r), c) - 0.5F) * scale;
+        row[c] =
+            (random_uniform(seed + stream * 0x9e3779b97f4a7c15ULL, static_cast<std::uint64_t>(r), c) - 0.5F) * scale;
       write_row(view, r, row.data());
     }
   }
@@ -50,8 +51,13 @@ struct RandomLayer::Weights {
   ExpertMatrices routed;
   ExpertMatrices shared;
   Weights(const MoeConfig& c, DType d, std::uint64_t s, std::int64_t l)
-      : config(c), dtype(d), seed(s), layer(l), router(d, c.experts, c.hidden),
-        shared_gate(d, c.shared_gate ? 1 : 0, c.hidden), routed(d, c.hidden, c.intermediate),
+      : config(c),
+        dtype(d),
+        seed(s),
+        layer(l),
+        router(d, c.experts, c.hidden),
+        shared_gate(d, c.shared_gate ? 1 : 0, c.hidden),
+        routed(d, c.hidden, c.intermediate),
         shared(d, c.hidden, c.shared_intermediate) {
     router.fill(seed, stream(0));
   }
@@ -76,7 +82,9 @@ LayerSource RandomLayer::source() {
   if (w->config.routing.has_correction_bias)
     for (std::int64_t e = 0; e < w->config.experts; ++e)
       source.correction_bias.push_back(0.1F * random_normal(w->seed, w->stream(1), static_cast<std::uint64_t>(e)));
-  source.expert = [w](std::int32_t e) { return w->routed.fill(w->seed, w->stream(16) + static_cast<std::uint64_t>(e)); };
+  source.expert = [w](std::int32_t e) {
+    return w->routed.fill(w->seed, w->stream(16) + static_cast<std::uint64_t>(e));
+  };
   if (w->config.shared_intermediate > 0) source.shared = w->shared.fill(w->seed, w->stream(2));
   if (w->config.shared_gate) {
     w->shared_gate.fill(w->seed, w->stream(3));

@@ -19,7 +19,8 @@ std::size_t take(const std::vector<std::byte>& bytes, std::size_t at, T* values,
   return at + count * sizeof(T);
 }
 
-RunReport::Spread spread(const std::vector<RankReport>& ranks, double (*value)(const RankReport&, std::size_t), std::size_t i) {
+RunReport::Spread spread(const std::vector<RankReport>& ranks, double (*value)(const RankReport&, std::size_t),
+                         std::size_t i) {
   RunReport::Spread result{value(ranks.front(), i), 0.0, value(ranks.front(), i)};
   for (const auto& rank : ranks) {
     result.min = std::min(result.min, value(rank, i));
@@ -32,7 +33,8 @@ RunReport::Spread spread(const std::vector<RankReport>& ranks, double (*value)(c
 }  // namespace
 
 RunReport::Spread RunReport::phase(Phase phase) const {
-  return spread(ranks, [](const RankReport& r, std::size_t i) { return r.seconds[i]; }, static_cast<std::size_t>(phase));
+  return spread(
+      ranks, [](const RankReport& r, std::size_t i) { return r.seconds[i]; }, static_cast<std::size_t>(phase));
 }
 RunReport::Spread RunReport::total() const {
   return spread(ranks, [](const RankReport& r, std::size_t) { return r.total_seconds; }, 0);

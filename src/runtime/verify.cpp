@@ -46,7 +46,8 @@ double square_difference(double found, double wanted) {
 }  // namespace
 
 Verification verify_layer(const comm::Communicator& comm, const LayerSource& source, const RunConfig& config,
-                          ConstMatrixView x, const Routing& routing, ConstMatrixView y, const ExecutionContext& context) {
+                          ConstMatrixView x, const Routing& routing, ConstMatrixView y,
+                          const ExecutionContext& context) {
   Sums mine;
   std::exception_ptr failure;
   try {
@@ -90,8 +91,8 @@ Verification verify_layer(const comm::Communicator& comm, const LayerSource& sou
   result.drift = relative(all.plain_difference, all.plain_wanted);
   result.worst_row = all.worst_row;
   // What combine rounds to bf16 is as coarse as bf16 compute.
-  result.tolerance = std::max(tolerance(config.compute),
-                              config.combine == CombineType::bf16 ? tolerance(ComputeType::bf16) : 0.0);
+  result.tolerance =
+      std::max(tolerance(config.compute), config.combine == CombineType::bf16 ? tolerance(ComputeType::bf16) : 0.0);
   result.ok = result.error <= result.tolerance && result.worst_row <= 4.0 * result.tolerance;
   return result;
 }

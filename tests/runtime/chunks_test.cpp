@@ -1,8 +1,9 @@
+#include "runtime/chunks.hpp"
+
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-#include "runtime/chunks.hpp"
 #include "support/world.hpp"
 
 namespace epmoe {
@@ -34,7 +35,9 @@ TEST(CutChunks, CoversAllRowsInOrderWithinBothLimits) {
     }
 }
 
-TEST(CutChunks, NoRowsNoChunks) { EXPECT_TRUE(cut_chunks(rows_with({}), {1, 1}).empty()); }
+TEST(CutChunks, NoRowsNoChunks) {
+  EXPECT_TRUE(cut_chunks(rows_with({}), {1, 1}).empty());
+}
 
 TEST(ChunkLimits, KeepTheWorkspaceWithinTheBudget) {
   ExpertsConfig config;

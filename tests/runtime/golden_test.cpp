@@ -1,10 +1,11 @@
+#include "golden/golden.hpp"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 
-#include "golden/golden.hpp"
 #include "runtime/kernel_fixture.hpp"
 
 /// Layers of checkpoints against what Hugging Face's own code gave for them, over ranks, strategies and types.
@@ -20,10 +21,10 @@ struct Types {
   DispatchType dispatch;
 };
 constexpr Types kTypes[] = {
-    {ComputeType::f32, DispatchType::f32},   {ComputeType::f32, DispatchType::bf16}, {ComputeType::f32, DispatchType::f16},
-    {ComputeType::f32, DispatchType::int8},  {ComputeType::bf16, DispatchType::bf16},
-    {ComputeType::bf16, DispatchType::int8}, {ComputeType::int8, DispatchType::int8},
-    {ComputeType::int8, DispatchType::bf16},
+    {ComputeType::f32, DispatchType::f32},   {ComputeType::f32, DispatchType::bf16},
+    {ComputeType::f32, DispatchType::f16},   {ComputeType::f32, DispatchType::int8},
+    {ComputeType::bf16, DispatchType::bf16}, {ComputeType::bf16, DispatchType::int8},
+    {ComputeType::int8, DispatchType::int8}, {ComputeType::int8, DispatchType::bf16},
 };
 
 /// Relative L2 over the rows of all ranks whose ids agree with Hugging Face's, and how many those are.
@@ -44,7 +45,8 @@ Comparison compare(const test::Golden& golden, const Routing& routing, const std
     if (!equal) continue;
     sums[2] += 1.0;
     for (std::int64_t c = 0; c < hidden; ++c) {
-      const double wanted = static_cast<double>(golden.moe_output[static_cast<std::size_t>((mine.begin + t) * hidden + c)]);
+      const double wanted =
+          static_cast<double>(golden.moe_output[static_cast<std::size_t>((mine.begin + t) * hidden + c)]);
       const double found = static_cast<double>(y[static_cast<std::size_t>(t * hidden + c)]);
       sums[0] += (found - wanted) * (found - wanted);
       sums[1] += wanted * wanted;
@@ -92,15 +94,15 @@ TEST_P(Golden, EveryStrategyAndTypeGivesWhatHuggingFaceGives) {
       const bool quantised = types.compute == ComputeType::int8 || types.dispatch == DispatchType::int8;
       const bool rounded = types.compute == ComputeType::bf16 || types.dispatch != DispatchType::f32;
       const double tolerance = rounded ? std::max(1e-2, golden.about.output_tolerance) : golden.about.output_tolerance;
-      const auto what = fmt::format("{} {} compute {} dispatch {}", golden.about.name, run.strategy, name(types.compute),
-                                    name(types.dispatch));
+      const auto what = fmt::format("{} {} compute {} dispatch {}", golden.about.name, run.strategy,
+                                    name(types.compute), name(types.dispatch));
       EXPECT_GE(static_cast<double>(found.equal_rows), 0.95 * static_cast<double>(golden.tokens)) << what;
       EXPECT_TRUE(verified.ok) << what << ": error " << verified.error << ", worst row " << verified.worst_row;
       EXPECT_LE(found.error, quantised ? 5e-2 : tolerance) << what;  // quantised: the drift of int8
       if (world_rank() == 0)
         fmt::print("golden {:28} {:10} ranks {} compute {:5} dispatch {:5} error {:.2e} alike {:.2e} rows {}/{}\n",
-                   golden.about.name, run.strategy, world_size(), name(types.compute), name(types.dispatch), found.error,
-                   verified.error, found.equal_rows, golden.tokens);
+                   golden.about.name, run.strategy, world_size(), name(types.compute), name(types.dispatch),
+                   found.error, verified.error, found.equal_rows, golden.tokens);
     }
 }
 

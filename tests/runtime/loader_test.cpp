@@ -98,7 +98,9 @@ TEST(Loader, AFileThatOneRankAloneCannotReadStopsAll) {
     auto source = random.source();
     const auto expert = source.expert;
     if (world_rank() == bad)
-      source.expert = [&](std::int32_t) -> ExpertWeights { throw CheckpointError("model-2.safetensors: cannot be read"); };
+      source.expert = [&](std::int32_t) -> ExpertWeights {
+        throw CheckpointError("model-2.safetensors: cannot be read");
+      };
     std::string message;
     try {
       const MoeLayer layer(group, Placement::linear(8, world_size()), source, {}, context);

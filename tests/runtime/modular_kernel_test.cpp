@@ -19,12 +19,14 @@ using test::world_rank;
 using test::world_size;
 using ::testing::HasSubstr;
 
-const char* default_strategy() { return world_size() == 1 ? "local" : "alltoall"; }
+const char* default_strategy() {
+  return world_size() == 1 ? "local" : "alltoall";
+}
 
 /// x of this rank and a layer over it.
 struct Layer {
-  Layer(const MoeConfig& shape, const RunConfig& run, const std::vector<std::int64_t>& tokens, const TestContext& context,
-        const comm::GroupConfig& group_config = {}, bool round_robin = false)
+  Layer(const MoeConfig& shape, const RunConfig& run, const std::vector<std::int64_t>& tokens,
+        const TestContext& context, const comm::GroupConfig& group_config = {}, bool round_robin = false)
       : group(world_group(context, group_config)),
         random(shape, DType::f32, 7),
         placement(round_robin ? Placement::round_robin(shape.experts, world_size())
@@ -80,8 +82,8 @@ TEST(ModularKernel, EveryTypeAgreesWithTheReference) {
 TEST(ModularKernel, ShapesOfTokensAndRoutings) {
   const TestContext context;
   for (const auto& tokens : std::vector<std::vector<std::int64_t>>{{0, 0, 0, 7}, {7, 0, 0, 0}, {44, 1, 1, 0}, {0}})
-    for (const auto script : {Script::uniform, Script::hot_expert, Script::hot_rank, Script::none, Script::some_none,
-                              Script::duplicated}) {
+    for (const auto script :
+         {Script::uniform, Script::hot_expert, Script::hot_rank, Script::none, Script::some_none, Script::duplicated}) {
       RunConfig run;
       run.strategy = default_strategy();
       Layer l(small_config(33, 17, 10, 4, 8), run, tokens, context, {}, true);
@@ -121,7 +123,9 @@ TEST(ModularKernel, PipelineChunksAndPaddedFormChangeNothing) {
   auto slots = std::make_shared<ExpertSlots>(experts->packed_layout(), part.local_experts);
   const auto source = base.random.source();
   for (std::int64_t i = 0; i < part.local_experts; ++i)
-    slots->pack(i, source.expert(base.placement->slot(base.placement->local_slots(world_rank())[static_cast<std::size_t>(i)]).logical_expert));
+    slots->pack(
+        i, source.expert(base.placement->slot(base.placement->local_slots(world_rank())[static_cast<std::size_t>(i)])
+                             .logical_expert));
   PrepareFinalizeConfig wire;
   wire.hidden = 64;
   wire.top_k = 3;
@@ -148,8 +152,9 @@ TEST(ModularKernel, SharedExpertsAreTheSameOnBothSidesOfTheThreshold) {
     results[above] = l.y;
     // The pair on request adds up to the sum.
     auto shared = l.y, routed = l.y;
-    l.layer.kernel().forward_split({.x = l.x_view(), .routing = routing.view(), .plan = nullptr, .placement = nullptr, .layer = 0},
-                                   {matrix_view(shared.data(), l.rows, 40), matrix_view(routed.data(), l.rows, 40)}, context);
+    l.layer.kernel().forward_split(
+        {.x = l.x_view(), .routing = routing.view(), .plan = nullptr, .placement = nullptr, .layer = 0},
+        {matrix_view(shared.data(), l.rows, 40), matrix_view(routed.data(), l.rows, 40)}, context);
     for (std::size_t i = 0; i < shared.size(); ++i) EXPECT_EQ(routed[i] + shared[i], l.y[i]);
   }
   EXPECT_EQ(std::memcmp(results[0].data(), results[1].data(), results[0].size() * sizeof(float)), 0);

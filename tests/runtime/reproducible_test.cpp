@@ -14,8 +14,9 @@ using test::TestContext;
 using test::world_rank;
 using test::world_size;
 
-std::vector<float> run_layer(const std::shared_ptr<comm::ExpertGroup>& group, RandomLayer& random, const RunConfig& config,
-                             std::int64_t first, std::int64_t rows, const ExecutionContext& context) {
+std::vector<float> run_layer(const std::shared_ptr<comm::ExpertGroup>& group, RandomLayer& random,
+                             const RunConfig& config, std::int64_t first, std::int64_t rows,
+                             const ExecutionContext& context) {
   const auto source = random.source();
   const auto hidden = source.config.hidden;
   MoeLayer layer(group, Placement::linear(source.config.experts, group->size()), source, config, context);
@@ -49,7 +50,8 @@ void check(const MoeConfig& shape, ComputeType compute, std::int64_t tokens, con
         run.kernel.chunking = chunk > 0;
         if (chunk > 0) run.kernel.chunk_rows = chunk;
         run.kernel.pipeline = chunk == 7 ? 3 : 1;
-        const auto found = run_layer(group, random, run, mine.begin, mine.count, threads == 1 ? one_thread : two_threads);
+        const auto found =
+            run_layer(group, random, run, mine.begin, mine.count, threads == 1 ? one_thread : two_threads);
         EXPECT_EQ(std::memcmp(found.data(), wanted, found.size() * sizeof(float)), 0)
             << strategy << " " << name(compute) << " chunk " << chunk << " threads " << threads << " H " << shape.hidden
             << " tokens " << tokens << " rank " << world_rank();

@@ -14,20 +14,20 @@
 namespace epmoe {
 
 struct KernelConfig {
-  bool chunking = true;                              ///< cut the experts stage into chunks
-  std::int64_t chunk_rows = 16384;                   ///< most rows per chunk (vLLM: VLLM_FUSED_MOE_CHUNK_SIZE)
-  std::int64_t chunk_budget_bytes = 256LL << 20;     ///< most workspace per chunk
-  std::int64_t pipeline = 1;                         ///< token slices in flight inside one call
-  std::int64_t shared_token_threshold = 256;         ///< shared experts overlap at or below, run after above
-  std::int64_t global_num_experts = -1;              ///< -1: the placement's
+  bool chunking = true;                           ///< cut the experts stage into chunks
+  std::int64_t chunk_rows = 16384;                ///< most rows per chunk (vLLM: VLLM_FUSED_MOE_CHUNK_SIZE)
+  std::int64_t chunk_budget_bytes = 256LL << 20;  ///< most workspace per chunk
+  std::int64_t pipeline = 1;                      ///< token slices in flight inside one call
+  std::int64_t shared_token_threshold = 256;      ///< shared experts overlap at or below, run after above
+  std::int64_t global_num_experts = -1;           ///< -1: the placement's
   void validate() const;
 };
 
 struct ForwardInput {
-  ConstMatrixView x;                                 ///< [tokens, hidden] f32, f16 or bf16; never modified
-  Routing routing;                                   ///< logical ids
-  const StepPlan* plan = nullptr;                    ///< null: the call agrees on one by itself
-  std::shared_ptr<const Placement> placement;        ///< null: the kernel's
+  ConstMatrixView x;                           ///< [tokens, hidden] f32, f16 or bf16; never modified
+  Routing routing;                             ///< logical ids
+  const StepPlan* plan = nullptr;              ///< null: the call agrees on one by itself
+  std::shared_ptr<const Placement> placement;  ///< null: the kernel's
   std::int64_t layer = -1;
 };
 
@@ -56,7 +56,7 @@ class ModularKernel {
 
   /// Rows per chunk and workspace bytes for a batch of `rows` with `entries`: a pure function.
   struct ChunkInfo {
-    std::int64_t chunks = 0;             ///< at least this many; rows are not cut
+    std::int64_t chunks = 0;  ///< at least this many; rows are not cut
     std::int64_t rows_per_chunk = 0, entries_per_chunk = 0;
     WorkspaceShapes workspace;
   };
@@ -69,13 +69,15 @@ class ModularKernel {
   [[nodiscard]] std::int64_t global_num_experts() const;
 
  private:
-  ForwardResult run(const ForwardInput& input, MatrixView routed, MatrixView shared_out, const ExecutionContext& context,
-                    ErrorCode failure = ErrorCode::none);
+  ForwardResult run(const ForwardInput& input, MatrixView routed, MatrixView shared_out,
+                    const ExecutionContext& context, ErrorCode failure = ErrorCode::none);
   ForwardResult forward_into(const ForwardInput& input, MatrixView y, const ExecutionContext& context);
-  void check_outputs(const ForwardInput& input, std::initializer_list<MatrixView> outputs, const ExecutionContext& context);
+  void check_outputs(const ForwardInput& input, std::initializer_list<MatrixView> outputs,
+                     const ExecutionContext& context);
   ExpertOutput run_experts(const ExpertBatch& batch, const ExecutionContext& context, ForwardResult& result) const;
   void weigh_entries(const ExpertBatch& batch, const ExpertIndex& index, ConstMatrixView entries,
-                     const ExpertIndex* padded, MatrixView out, bool skip_weights, const ExecutionContext& context) const;
+                     const ExpertIndex* padded, MatrixView out, bool skip_weights,
+                     const ExecutionContext& context) const;
   void check_output(const ForwardInput& input, MatrixView y, bool bf16_allowed) const;
   std::shared_ptr<comm::ExpertGroup> group_;
   std::shared_ptr<PrepareFinalize> prepare_finalize_;

@@ -19,7 +19,7 @@ namespace epmoe {
 struct RunConfig {
   std::string strategy = "auto";
   std::string backend = "auto";
-  std::string isa;                                   ///< not compared: ranks may differ
+  std::string isa;  ///< not compared: ranks may differ
   ComputeType compute = ComputeType::f32;
   DispatchType dispatch = DispatchType::f32;
   CombineType combine = CombineType::f32;
@@ -32,11 +32,11 @@ struct RunConfig {
 struct LayerSource {
   MoeConfig config;
   std::int64_t layer = 0;
-  ConstMatrixView router;                            ///< [E, H]
+  ConstMatrixView router;  ///< [E, H]
   std::vector<float> correction_bias;
-  std::function<ExpertWeights(std::int32_t)> expert; ///< logical expert
+  std::function<ExpertWeights(std::int32_t)> expert;  ///< logical expert
   std::optional<ExpertWeights> shared;
-  std::optional<ConstMatrixView> shared_gate;        ///< [1, H]
+  std::optional<ConstMatrixView> shared_gate;                        ///< [1, H]
   std::function<void(std::int64_t done, std::int64_t of)> progress;  ///< after each expert packed; may be empty
 };
 
@@ -44,8 +44,8 @@ class MoeLayer {
  public:
   /// Collective over the group: packs this rank's experts one by one (asking `source` for no others). If any rank
   /// fails, all throw.
-  MoeLayer(std::shared_ptr<comm::ExpertGroup> group, std::shared_ptr<const Placement> placement, const LayerSource& source,
-           const RunConfig& config, const ExecutionContext& context);
+  MoeLayer(std::shared_ptr<comm::ExpertGroup> group, std::shared_ptr<const Placement> placement,
+           const LayerSource& source, const RunConfig& config, const ExecutionContext& context);
 
   /// Stage 1 on this rank's tokens; local. `logits` [tokens, experts] may be null.
   [[nodiscard]] OwnedRouting route(ConstMatrixView x, const ExecutionContext& context,
@@ -64,7 +64,7 @@ class MoeLayer {
  private:
   MoeConfig config_;
   std::int64_t layer_;
-  AlignedBuffer router_weight_;                      // [E, H] f32 (or bf16 as in the checkpoint)
+  AlignedBuffer router_weight_;  // [E, H] f32 (or bf16 as in the checkpoint)
   ConstMatrixView router_view_;
   std::unique_ptr<Router> router_;
   std::shared_ptr<ExpertSlots> slots_;

@@ -7,7 +7,8 @@
 namespace epmoe {
 
 /// A layer with seeded random weights in memory, made expert by expert when asked: every rank can make any expert and
-/// gets the same values. Uniform with variance 1 / fan in, rounded to `dtype` (f32, bf16 or f16). Local, not thread-safe.
+/// gets the same values. Uniform with variance 1 / fan in, rounded to `dtype` (f32, bf16 or f16). Local, not
+/// thread-safe.
 class RandomLayer {
  public:
   RandomLayer(const MoeConfig& config, DType dtype, std::uint64_t seed, std::int64_t layer = 0);

@@ -12,10 +12,10 @@ namespace epmoe {
 /// One rank's part of a run.
 struct RankReport {
   std::array<double, static_cast<std::size_t>(Phase::count)> seconds{};
-  double total_seconds = 0.0;          ///< of the forward calls
+  double total_seconds = 0.0;  ///< of the forward calls
   std::int64_t tokens = 0, rows_received = 0, entries_computed = 0, chunks = 0;
   std::int64_t bytes_sent = 0;
-  std::int64_t bytes_read = 0;         ///< of the checkpoint's tensors
+  std::int64_t bytes_read = 0;  ///< of the checkpoint's tensors
   std::int64_t packed_bytes = 0;
 };
 

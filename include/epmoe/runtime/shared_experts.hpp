@@ -10,7 +10,8 @@ namespace epmoe {
 class SharedExperts {
  public:
   /// `gate` [1, H] (f32) scales the output by sigmoid(x . gate); empty = none.
-  SharedExperts(std::shared_ptr<const Experts> experts, std::shared_ptr<const ExpertSlots> slots, std::vector<float> gate);
+  SharedExperts(std::shared_ptr<const Experts> experts, std::shared_ptr<const ExpertSlots> slots,
+                std::vector<float> gate);
   /// out [tokens, hidden] f32 = shared(x).
   void apply(ConstMatrixView x, MatrixView out, const ExecutionContext& context) const;
   [[nodiscard]] const Experts& experts() const { return *experts_; }

@@ -18,6 +18,7 @@ struct Verification {
 /// Collective: each rank computes the reference for its own tokens (asking `source` for every expert they use) and
 /// the sums are joined. y [tokens, hidden] f32 is what the layer gave for x with `routing`.
 Verification verify_layer(const comm::Communicator& comm, const LayerSource& source, const RunConfig& config,
-                          ConstMatrixView x, const Routing& routing, ConstMatrixView y, const ExecutionContext& context);
+                          ConstMatrixView x, const Routing& routing, ConstMatrixView y,
+                          const ExecutionContext& context);
 
 }  // namespace epmoe

@@ -11,7 +11,9 @@
 namespace epmoe {
 namespace {
 
-constexpr bool bit(std::uint64_t word, unsigned index) { return ((word >> index) & 1U) != 0; }
+constexpr bool bit(std::uint64_t word, unsigned index) {
+  return ((word >> index) & 1U) != 0;
+}
 
 #if defined(__x86_64__)
 CpuFeatures detect() {
@@ -48,7 +50,9 @@ CpuFeatures detect() {
   return f;
 }
 #else
-CpuFeatures detect() { return {}; }
+CpuFeatures detect() {
+  return {};
+}
 #endif
 
 }  // namespace
@@ -69,9 +73,15 @@ std::string describe(const CpuFeatures& features) {
   const struct {
     bool present;
     const char* name;
-  } all[] = {{features.avx2, "avx2"},         {features.avx512, "avx512"},     {features.avx512_vnni, "avx512_vnni"},
-             {features.avx512_bf16, "avx512_bf16"}, {features.avx_vnni, "avx_vnni"}, {features.neon, "neon"},
-             {features.dotprod, "dotprod"},   {features.i8mm, "i8mm"},         {features.bf16, "bf16"},
+  } all[] = {{features.avx2, "avx2"},
+             {features.avx512, "avx512"},
+             {features.avx512_vnni, "avx512_vnni"},
+             {features.avx512_bf16, "avx512_bf16"},
+             {features.avx_vnni, "avx_vnni"},
+             {features.neon, "neon"},
+             {features.dotprod, "dotprod"},
+             {features.i8mm, "i8mm"},
+             {features.bf16, "bf16"},
              {features.sve, "sve"}};
   bool any = false;
   for (const auto& feature : all)

@@ -12,7 +12,11 @@ constexpr NamedValue<DType> kDTypes[] = {
 
 }  // namespace
 
-std::string_view name(DType dtype) { return find_name(kDTypes, dtype); }
-std::optional<DType> parse_dtype(std::string_view text) { return find_value(kDTypes, text); }
+std::string_view name(DType dtype) {
+  return find_name(kDTypes, dtype);
+}
+std::optional<DType> parse_dtype(std::string_view text) {
+  return find_value(kDTypes, text);
+}
 
 }  // namespace epmoe

@@ -6,16 +6,18 @@ namespace epmoe {
 namespace {
 
 constexpr NamedValue<ErrorCode> kErrorCodes[] = {
-    {ErrorCode::none, "none"},           {ErrorCode::config, "config"},
-    {ErrorCode::input, "input"},         {ErrorCode::checkpoint, "checkpoint"},
-    {ErrorCode::comm, "comm"},           {ErrorCode::peer_lost, "peer_lost"},
-    {ErrorCode::timeout, "timeout"},     {ErrorCode::abandoned, "abandoned"},
+    {ErrorCode::none, "none"},         {ErrorCode::config, "config"},
+    {ErrorCode::input, "input"},       {ErrorCode::checkpoint, "checkpoint"},
+    {ErrorCode::comm, "comm"},         {ErrorCode::peer_lost, "peer_lost"},
+    {ErrorCode::timeout, "timeout"},   {ErrorCode::abandoned, "abandoned"},
     {ErrorCode::internal, "internal"},
 };
 
 }  // namespace
 
-std::string_view name(ErrorCode code) { return find_name(kErrorCodes, code); }
+std::string_view name(ErrorCode code) {
+  return find_name(kErrorCodes, code);
+}
 
 void throw_error(ErrorCode code, const std::string& what, int rank, const std::string& phase) {
   switch (code) {

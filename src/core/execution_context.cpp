@@ -22,7 +22,9 @@ class SteadyClock final : public Clock {
 
 }  // namespace
 
-std::string_view name(Phase phase) { return find_name(kPhases, phase); }
+std::string_view name(Phase phase) {
+  return find_name(kPhases, phase);
+}
 
 const Clock& steady_clock() {
   static const SteadyClock clock;

@@ -21,7 +21,8 @@ ExpertIndex index_by_expert(const ExpertBatch& batch, std::int64_t first_row, st
   for (std::int64_t i = index.first_entry; i < past_entry; ++i) {
     const std::int32_t slot = routing.local_slot[static_cast<std::size_t>(i)];
     if (slot < 0 || slot >= batch.local_experts)
-      throw InternalError(fmt::format("entry {} names local slot {}, wanted one in [0, {})", i, slot, batch.local_experts));
+      throw InternalError(
+          fmt::format("entry {} names local slot {}, wanted one in [0, {})", i, slot, batch.local_experts));
     ++index.expert_begin[static_cast<std::size_t>(slot) + 1];
   }
   for (std::size_t e = 1; e < index.expert_begin.size(); ++e) index.expert_begin[e] += index.expert_begin[e - 1];

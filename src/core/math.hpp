@@ -8,8 +8,8 @@ namespace epmoe {
 
 /// e^x to within 1.5 ulp; 0 below the subnormals, +Inf above the range, NaN stays NaN.
 inline float exp_f32(float x) {
-  constexpr float kLowest = -104.0F;   // below, the result rounds to 0
-  constexpr float kHighest = 89.0F;    // above, it is Inf
+  constexpr float kLowest = -104.0F;  // below, the result rounds to 0
+  constexpr float kHighest = 89.0F;   // above, it is Inf
   constexpr float kLog2E = 1.44269504F;
   constexpr float kLn2High = 0.693359375F;  // 9 bits: n * kLn2High is exact
   constexpr float kLn2Low = -2.12194440e-4F;
@@ -37,6 +37,8 @@ inline float exp_f32(float x) {
 }
 
 /// 1 / (1 + e^-x).
-inline float sigmoid_f32(float x) { return 1.0F / (1.0F + exp_f32(-x)); }
+inline float sigmoid_f32(float x) {
+  return 1.0F / (1.0F + exp_f32(-x));
+}
 
 }  // namespace epmoe

@@ -40,8 +40,12 @@ void validate_routing(const RoutingConfig& r, std::int64_t experts, std::int64_t
 
 }  // namespace
 
-std::string_view name(Activation activation) { return find_name(kActivations, activation); }
-std::optional<Activation> parse_activation(std::string_view text) { return find_value(kActivations, text); }
+std::string_view name(Activation activation) {
+  return find_name(kActivations, activation);
+}
+std::optional<Activation> parse_activation(std::string_view text) {
+  return find_value(kActivations, text);
+}
 
 void MoeConfig::validate() const {
   want(hidden >= 1, "hidden", hidden, "1 or more");

@@ -65,6 +65,8 @@ class OpenMpExecutor final : public Executor {
 
 }  // namespace
 
-std::unique_ptr<Executor> make_openmp_executor(int threads) { return std::make_unique<OpenMpExecutor>(threads); }
+std::unique_ptr<Executor> make_openmp_executor(int threads) {
+  return std::make_unique<OpenMpExecutor>(threads);
+}
 
 }  // namespace epmoe

@@ -37,13 +37,12 @@ std::shared_ptr<const Placement> Placement::round_robin(std::int64_t experts, in
   return table(experts, ranks, owner, iota(experts), epoch);
 }
 
-std::shared_ptr<const Placement> Placement::table(std::int64_t experts, int ranks,
-                                                  std::span<const std::int32_t> owner,
+std::shared_ptr<const Placement> Placement::table(std::int64_t experts, int ranks, std::span<const std::int32_t> owner,
                                                   std::span<const std::int32_t> logical, std::uint64_t epoch) {
   check_size(experts, ranks);
   if (owner.size() != logical.size())
-    throw ConfigError(fmt::format("placement: {} owners and {} experts, wanted one of each per slot", owner.size(),
-                                  logical.size()));
+    throw ConfigError(
+        fmt::format("placement: {} owners and {} experts, wanted one of each per slot", owner.size(), logical.size()));
   std::shared_ptr<Placement> placement(new Placement);
   auto& p = *placement;
   p.epoch_ = epoch;
@@ -58,8 +57,10 @@ std::shared_ptr<const Placement> Placement::table(std::int64_t experts, int rank
     auto& holder = holders[static_cast<std::size_t>(logical[i])];
     for (const std::int32_t other : holder)
       if (p.slots_[static_cast<std::size_t>(other)].rank == owner[i])
-        throw ConfigError(fmt::format("placement: slots {} and {} both hold expert {} on rank {}, wanted replicas on "
-                                      "different ranks", other, i, logical[i], owner[i]));
+        throw ConfigError(
+            fmt::format("placement: slots {} and {} both hold expert {} on rank {}, wanted replicas on "
+                        "different ranks",
+                        other, i, logical[i], owner[i]));
     auto& local = p.local_[static_cast<std::size_t>(owner[i])];
     p.slots_.push_back({owner[i], static_cast<std::int32_t>(local.size()), logical[i], 0});
     local.push_back(static_cast<std::int32_t>(i));

@@ -14,10 +14,8 @@ using Granularity = ScaleConfig::Granularity;
 
 constexpr NamedValue<ComputeType> kComputeTypes[] = {
     {ComputeType::f32, "f32"}, {ComputeType::bf16, "bf16"}, {ComputeType::int8, "int8"}};
-constexpr NamedValue<DispatchType> kDispatchTypes[] = {{DispatchType::f32, "f32"},
-                                                       {DispatchType::f16, "f16"},
-                                                       {DispatchType::bf16, "bf16"},
-                                                       {DispatchType::int8, "int8"}};
+constexpr NamedValue<DispatchType> kDispatchTypes[] = {
+    {DispatchType::f32, "f32"}, {DispatchType::f16, "f16"}, {DispatchType::bf16, "bf16"}, {DispatchType::int8, "int8"}};
 constexpr NamedValue<CombineType> kCombineTypes[] = {{CombineType::f32, "f32"}, {CombineType::bf16, "bf16"}};
 constexpr NamedValue<Granularity> kGranularities[] = {{Granularity::none, "none"},
                                                       {Granularity::per_tensor, "per_tensor"},
@@ -35,7 +33,8 @@ void validate_common(const char* operand, const ScaleConfig& scale) {
 }
 
 void want_granularity(const char* operand, const ScaleConfig& scale, bool ok, const std::string& wanted) {
-  if (!ok) refuse(fmt::format("{}.granularity", operand), std::string(find_name(kGranularities, scale.granularity)), wanted);
+  if (!ok)
+    refuse(fmt::format("{}.granularity", operand), std::string(find_name(kGranularities, scale.granularity)), wanted);
 }
 
 /// int8 activations: dynamic per token, or one static scale for the tensor.
@@ -51,22 +50,36 @@ void validate_activation(const char* operand, const ScaleConfig& scale) {
   if (scale.static_scale && !(std::isfinite(*scale.static_scale) && *scale.static_scale > 0.0F))
     refuse(fmt::format("{}.static_scale", operand), fmt::format("{}", *scale.static_scale), "a finite number > 0");
   if (!per_tensor && scale.static_scale)
-    refuse(fmt::format("{}.static_scale", operand), fmt::format("{}", *scale.static_scale), "none for per_token scales");
+    refuse(fmt::format("{}.static_scale", operand), fmt::format("{}", *scale.static_scale),
+           "none for per_token scales");
 }
 
 void validate_weight(const char* operand, const ScaleConfig& scale) {
   want_granularity(operand, scale, scale.granularity == Granularity::per_channel, "per_channel for int8 compute");
-  if (scale.is_static) refuse(fmt::format("{}.is_static", operand), "true", "false: scales are made when weights are packed");
+  if (scale.is_static)
+    refuse(fmt::format("{}.is_static", operand), "true", "false: scales are made when weights are packed");
 }
 
 }  // namespace
 
-std::string_view name(ComputeType type) { return find_name(kComputeTypes, type); }
-std::string_view name(DispatchType type) { return find_name(kDispatchTypes, type); }
-std::string_view name(CombineType type) { return find_name(kCombineTypes, type); }
-std::optional<ComputeType> parse_compute_type(std::string_view text) { return find_value(kComputeTypes, text); }
-std::optional<DispatchType> parse_dispatch_type(std::string_view text) { return find_value(kDispatchTypes, text); }
-std::optional<CombineType> parse_combine_type(std::string_view text) { return find_value(kCombineTypes, text); }
+std::string_view name(ComputeType type) {
+  return find_name(kComputeTypes, type);
+}
+std::string_view name(DispatchType type) {
+  return find_name(kDispatchTypes, type);
+}
+std::string_view name(CombineType type) {
+  return find_name(kCombineTypes, type);
+}
+std::optional<ComputeType> parse_compute_type(std::string_view text) {
+  return find_value(kComputeTypes, text);
+}
+std::optional<DispatchType> parse_dispatch_type(std::string_view text) {
+  return find_value(kDispatchTypes, text);
+}
+std::optional<CombineType> parse_combine_type(std::string_view text) {
+  return find_value(kCombineTypes, text);
+}
 
 DispatchType default_dispatch_type(ComputeType compute) {
   switch (compute) {
@@ -102,8 +115,10 @@ void QuantConfig::validate() const {
     if (compute != ComputeType::int8)
       want_granularity(operand, scale, scale.granularity == Granularity::none,
                        fmt::format("none for {} compute", name(compute)));
-    else if (weight) validate_weight(operand, scale);
-    else validate_activation(operand, scale);
+    else if (weight)
+      validate_weight(operand, scale);
+    else
+      validate_activation(operand, scale);
   }
   const struct {
     const char* field;
@@ -116,6 +131,8 @@ void QuantConfig::validate() const {
     if (value) refuse(field, fmt::format("{}", *value), "none: no two-level format is built");
 }
 
-double tolerance(ComputeType compute) { return compute == ComputeType::f32 ? 1e-5 : 1e-2; }
+double tolerance(ComputeType compute) {
+  return compute == ComputeType::f32 ? 1e-5 : 1e-2;
+}
 
 }  // namespace epmoe

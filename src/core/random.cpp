@@ -12,7 +12,9 @@ std::uint64_t finalise(std::uint64_t z) {
   return z ^ (z >> 31U);
 }
 
-constexpr double unit(std::uint64_t bits) { return static_cast<double>(bits >> 11U) * 0x1p-53; }
+constexpr double unit(std::uint64_t bits) {
+  return static_cast<double>(bits >> 11U) * 0x1p-53;
+}
 
 // libm's log and cos differ in the last place between CPUs; these use only operations that IEEE 754 fixes.
 

@@ -12,7 +12,9 @@ std::int64_t StepPlan::max_tokens() const {
   return tokens.empty() ? 0 : *std::max_element(tokens.begin(), tokens.end());
 }
 
-std::int64_t StepPlan::total_tokens() const { return std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0}); }
+std::int64_t StepPlan::total_tokens() const {
+  return std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0});
+}
 
 std::int64_t StepPlan::first_token(int rank) const {
   return std::accumulate(tokens.begin(), tokens.begin() + rank, std::int64_t{0});
@@ -31,7 +33,8 @@ RowLocator::RowLocator(const ExpertBatch& batch) {
     for (std::int64_t r = 0; r < segment.count; ++r) rows_.push_back(segment.rows + r * segment.stride_bytes);
   }
   if (static_cast<std::int64_t>(rows_.size()) != batch.rows())
-    throw InternalError(fmt::format("a batch has {} rows in its segments and routing for {}", rows_.size(), batch.rows()));
+    throw InternalError(
+        fmt::format("a batch has {} rows in its segments and routing for {}", rows_.size(), batch.rows()));
 }
 
 float RowLocator::scale(std::int64_t r) const {

@@ -35,7 +35,8 @@ void throw_wrong_dtype(DType found, DType wanted) {
 bool overlap(ConstMatrixView a, ConstMatrixView b) {
   if (extent_bytes(a) == 0 || extent_bytes(b) == 0) return false;
   const auto begin = [](const ConstMatrixView& view, std::int64_t r) {
-    return reinterpret_cast<std::uintptr_t>(view.data) + static_cast<std::uintptr_t>(r * view.stride * size_bytes(view.dtype));
+    return reinterpret_cast<std::uintptr_t>(view.data) +
+           static_cast<std::uintptr_t>(r * view.stride * size_bytes(view.dtype));
   };
   const auto bytes = [](const ConstMatrixView& view) {
     return static_cast<std::uintptr_t>(view.cols * size_bytes(view.dtype));
@@ -46,9 +47,12 @@ bool overlap(ConstMatrixView a, ConstMatrixView b) {
   if (past(a) <= begin(b, 0) || past(b) <= begin(a, 0)) return false;
   // The ranges meet, the rows need not: columns of one matrix lie between each other. Rows ascend in both.
   for (std::int64_t i = 0, j = 0; i < a.rows && j < b.rows;) {
-    if (begin(a, i) + bytes(a) <= begin(b, j)) ++i;
-    else if (begin(b, j) + bytes(b) <= begin(a, i)) ++j;
-    else return true;
+    if (begin(a, i) + bytes(a) <= begin(b, j))
+      ++i;
+    else if (begin(b, j) + bytes(b) <= begin(a, i))
+      ++j;
+    else
+      return true;
   }
   return false;
 }

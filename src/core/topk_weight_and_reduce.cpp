@@ -18,7 +18,8 @@ constexpr NamedValue<WeightAndReduceKind> kKinds[] = {{WeightAndReduceKind::dele
 
 void want_shape(const char* what, ConstMatrixView view, std::int64_t rows, std::int64_t cols) {
   if (view.dtype != DType::f32 || view.rows != rows || view.cols != cols)
-    throw InternalError(fmt::format("weight and reduce: {} is {}, wanted [{}, {}] f32", what, describe(view), rows, cols));
+    throw InternalError(
+        fmt::format("weight and reduce: {} is {}, wanted [{}, {}] f32", what, describe(view), rows, cols));
 }
 
 /// Rows in order, entries of a row in ascending k; `location(entry)` is the row of `expert_output` it lies in.
@@ -56,8 +57,10 @@ class NoOp final : public TopKWeightAndReduce {
     const auto row_bytes = static_cast<std::size_t>(batch.hidden) * sizeof(float);
     for (std::int64_t r = 0; r < index.rows; ++r) {
       const auto at = static_cast<std::size_t>(index.first_row + r);
-      if (batch.routing.row_begin[at] == batch.routing.row_begin[at + 1]) std::memset(out.row(r), 0, row_bytes);
-      else if (out.row(r) != expert_output.row(r)) std::memcpy(out.row(r), expert_output.row(r), row_bytes);
+      if (batch.routing.row_begin[at] == batch.routing.row_begin[at + 1])
+        std::memset(out.row(r), 0, row_bytes);
+      else if (out.row(r) != expert_output.row(r))
+        std::memcpy(out.row(r), expert_output.row(r), row_bytes);
     }
   }
 };
@@ -86,7 +89,8 @@ class NaiveBatched final : public TopKWeightAndReduce {
       const std::int64_t begin = index.expert_begin[static_cast<std::size_t>(e)];
       const std::int64_t count = index.expert_begin[static_cast<std::size_t>(e) + 1] - begin;
       if (count > max_rows_)
-        throw InternalError(fmt::format("weight and reduce: local expert {} has {} rows, wanted at most {}", e, count, max_rows_));
+        throw InternalError(
+            fmt::format("weight and reduce: local expert {} has {} rows, wanted at most {}", e, count, max_rows_));
       for (std::int64_t i = 0; i < count; ++i)
         location[static_cast<std::size_t>(index.entry[static_cast<std::size_t>(begin + i)])] = e * max_rows_ + i;
     }
@@ -100,7 +104,9 @@ class NaiveBatched final : public TopKWeightAndReduce {
 
 }  // namespace
 
-std::string_view name(WeightAndReduceKind kind) { return find_name(kKinds, kind); }
+std::string_view name(WeightAndReduceKind kind) {
+  return find_name(kKinds, kind);
+}
 
 AlignedBuffer TopKWeightAndReduce::apply(const ExpertBatch& batch, const ExpertIndex& index,
                                          ConstMatrixView expert_output, bool skip_weights) const {

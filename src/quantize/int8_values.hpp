@@ -22,7 +22,8 @@ inline float scale_of(std::int32_t magnitude_bits, float epsilon) {
   return std::max(std::bit_cast<float>(magnitude_bits), epsilon) / 127.0F;
 }
 
-/// q = clamp(nearest_even(x / scale), -127, 127); NaN gives 0. Clamping first changes nothing, as the bounds are integers.
+/// q = clamp(nearest_even(x / scale), -127, 127); NaN gives 0. Clamping first changes nothing, as the bounds are
+/// integers.
 inline void round_to_int8(const float* x, std::int64_t n, float scale, std::int8_t* q) {
   constexpr float kRound = 0x1.8p23F;  // adding it leaves an integer, rounded to nearest even, in the low bits
   for (std::int64_t i = 0; i < n; ++i) {

@@ -26,7 +26,9 @@ DType values_dtype(DispatchType type) {
   return DType::i8;
 }
 
-DType values_dtype(CombineType type) { return type == CombineType::f32 ? DType::f32 : DType::bf16; }
+DType values_dtype(CombineType type) {
+  return type == CombineType::f32 ? DType::f32 : DType::bf16;
+}
 
 void zero(std::byte* row, std::int64_t begin, std::int64_t end) {
   std::memset(row + begin, 0, static_cast<std::size_t>(end - begin));

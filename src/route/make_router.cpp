@@ -20,9 +20,11 @@ void check_config(const MoeConfig& config) {
     throw ConfigError(fmt::format("router: renormalize_epsilon is {}, want a finite number, at least 0",
                                   routing.renormalize_epsilon));
   if (routing.groups < 1 || config.experts % routing.groups != 0)
-    throw ConfigError(fmt::format("router: groups is {}, want a divisor of experts = {}", routing.groups, config.experts));
+    throw ConfigError(
+        fmt::format("router: groups is {}, want a divisor of experts = {}", routing.groups, config.experts));
   if (routing.top_groups < 1 || routing.top_groups > routing.groups)
-    throw ConfigError(fmt::format("router: top_groups is {}, want 1 to {} (groups)", routing.top_groups, routing.groups));
+    throw ConfigError(
+        fmt::format("router: top_groups is {}, want 1 to {} (groups)", routing.top_groups, routing.groups));
   const std::int64_t group_size = config.experts / routing.groups;
   if (routing.groups > 1 && routing.group_score == RoutingConfig::GroupScore::sum_of_top2 && group_size < 2)
     throw ConfigError(fmt::format("router: groups of {} expert cannot be scored by their two best", group_size));

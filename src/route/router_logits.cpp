@@ -38,10 +38,11 @@ float dot(const float* a, const float* b, std::int64_t padded) {
 
 void check_shapes(ConstMatrixView x, ConstMatrixView weight, TypedView<float, Token, Expert> logits) {
   if (x.cols != weight.cols)
-    throw InputError(fmt::format("router: x has {} columns, want hidden = {} of the router weight", x.cols, weight.cols));
+    throw InputError(
+        fmt::format("router: x has {} columns, want hidden = {} of the router weight", x.cols, weight.cols));
   if (logits.rows != x.rows || logits.cols != weight.rows)
-    throw InputError(fmt::format("router: logits are [{}, {}], want [{}, {}]", logits.rows, logits.cols, x.rows,
-                                 weight.rows));
+    throw InputError(
+        fmt::format("router: logits are [{}, {}], want [{}, {}]", logits.rows, logits.cols, x.rows, weight.rows));
 }
 
 /// Rows of x and one row of the weight, widened and padded.

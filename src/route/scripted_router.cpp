@@ -21,7 +21,9 @@ class Stream {
  public:
   Stream(std::uint64_t seed, std::uint64_t token) : seed_(seed), token_(token) {}
   double uniform() { return static_cast<double>(random_bits(seed_, token_, draws_++) >> 11U) * 0x1p-53; }
-  std::size_t below(std::size_t n) { return std::min(n - 1, static_cast<std::size_t>(uniform() * static_cast<double>(n))); }
+  std::size_t below(std::size_t n) {
+    return std::min(n - 1, static_cast<std::size_t>(uniform() * static_cast<double>(n)));
+  }
 
  private:
   std::uint64_t seed_;
@@ -82,7 +84,8 @@ void check(Script script, std::int64_t top_k, const Placement& placement, std::i
   const bool distinct = script == Script::uniform || script == Script::zipf || script == Script::hot_expert ||
                         script == Script::some_none;
   if (distinct && top_k > placement.experts())
-    throw InputError(fmt::format("scripted routing: top_k is {}, want at most {} (experts)", top_k, placement.experts()));
+    throw InputError(
+        fmt::format("scripted routing: top_k is {}, want at most {} (experts)", top_k, placement.experts()));
   const std::int64_t limit = script == Script::hot_rank ? placement.ranks() : placement.experts();
   if ((script == Script::hot_rank || script == Script::hot_expert) && (hot < 0 || hot >= limit))
     throw InputError(fmt::format("scripted routing: hot is {}, want 0 to {}", hot, limit - 1));
@@ -134,9 +137,7 @@ OwnedRouting scripted_routing(Script script, std::int64_t tokens, std::int64_t t
         break;
       }
       case Script::none: break;
-      case Script::duplicated:
-        std::fill(ids.begin(), ids.end(), pool[stream.below(pool.size())]);
-        break;
+      case Script::duplicated: std::fill(ids.begin(), ids.end(), pool[stream.below(pool.size())]); break;
     }
     if (script == Script::some_none)
       for (std::int32_t& id : ids)

@@ -35,8 +35,8 @@ void TokenRouter::route(TypedView<const float, Token, Expert> logits, TypedView<
     throw InputError(fmt::format("route: ids have {} and weights {} columns, want top_k = {}", ids.cols, weights.cols,
                                  config_.top_k));
   if (ids.rows != logits.rows || weights.rows != logits.rows)
-    throw InputError(fmt::format("route: {} rows of logits, but {} of ids and {} of weights", logits.rows, ids.rows,
-                                 weights.rows));
+    throw InputError(
+        fmt::format("route: {} rows of logits, but {} of ids and {} of weights", logits.rows, ids.rows, weights.rows));
   const std::int64_t tasks = ceil_div(logits.rows, kTokensPerTask);
   if (tasks == 0) return;
   const auto experts = static_cast<std::size_t>(config_.experts);
@@ -48,7 +48,8 @@ void TokenRouter::route(TypedView<const float, Token, Expert> logits, TypedView<
         const std::int64_t end = std::min(logits.rows, (task + 1) * kTokensPerTask);
         for (std::int64_t t = task * kTokensPerTask; t < end; ++t) {
           const std::span<float> token_weights(weights.row(t), top_k);
-          choose({logits.row(t), experts}, {ids.row(t), top_k}, token_weights, scratch[static_cast<std::size_t>(worker)]);
+          choose({logits.row(t), experts}, {ids.row(t), top_k}, token_weights,
+                 scratch[static_cast<std::size_t>(worker)]);
           normalize(token_weights);
         }
       },

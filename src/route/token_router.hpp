@@ -12,10 +12,10 @@ namespace epmoe::route {
 /// Memory of one worker, reused from token to token.
 struct Scratch {
   explicit Scratch(const MoeConfig& config);
-  std::vector<float> scores;                ///< [experts] what weighs
-  std::vector<float> selection;             ///< [experts] what selects, where that differs
-  std::vector<float> group_scores;          ///< [groups]
-  std::vector<std::int32_t> best_groups;    ///< [top_groups]
+  std::vector<float> scores;              ///< [experts] what weighs
+  std::vector<float> selection;           ///< [experts] what selects, where that differs
+  std::vector<float> group_scores;        ///< [groups]
+  std::vector<std::int32_t> best_groups;  ///< [top_groups]
 };
 
 class TokenRouter : public Router {

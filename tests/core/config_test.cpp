@@ -105,23 +105,28 @@ TEST(QuantConfig, GoodOnesPass) {
 
 TEST(QuantConfig, EveryFieldThatNobodyHonoursIsNamed) {
   const auto i8 = ComputeType::int8;
-  expect_refused(ComputeType::f32, [](QuantConfig& c) { c.a1.granularity = Granularity::per_token; },
-                 "a1.granularity is per_token", "none for f32");
-  expect_refused(ComputeType::bf16, [](QuantConfig& c) { c.w2.granularity = Granularity::per_block; },
-                 "w2.granularity is per_block", "none for bf16");
+  expect_refused(
+      ComputeType::f32, [](QuantConfig& c) { c.a1.granularity = Granularity::per_token; },
+      "a1.granularity is per_token", "none for f32");
+  expect_refused(
+      ComputeType::bf16, [](QuantConfig& c) { c.w2.granularity = Granularity::per_block; },
+      "w2.granularity is per_block", "none for bf16");
   expect_refused(i8, [](QuantConfig& c) { c.a1.granularity = Granularity::none; }, "a1.granularity is none");
   expect_refused(i8, [](QuantConfig& c) { c.a2.granularity = Granularity::per_block; }, "a2.granularity is per_block");
-  expect_refused(i8, [](QuantConfig& c) { c.w1.granularity = Granularity::per_tensor; }, "w1.granularity is per_tensor");
+  expect_refused(
+      i8, [](QuantConfig& c) { c.w1.granularity = Granularity::per_tensor; }, "w1.granularity is per_tensor");
   expect_refused(i8, [](QuantConfig& c) { c.w2.is_static = true; }, "w2.is_static is true");
   expect_refused(i8, [](QuantConfig& c) { c.a1.is_static = true; }, "a1.is_static is true", "per_token");
   expect_refused(i8, [](QuantConfig& c) { c.a2.granularity = Granularity::per_tensor; }, "a2.is_static is false");
-  expect_refused(i8, [](QuantConfig& c) { c.a1.granularity = Granularity::per_tensor, c.a1.is_static = true; },
-                 "a1.static_scale is missing");
-  expect_refused(i8,
-                 [](QuantConfig& c) {
-                   c.a1.granularity = Granularity::per_tensor, c.a1.is_static = true, c.a1.static_scale = 0.0F;
-                 },
-                 "a1.static_scale is 0", "> 0");
+  expect_refused(
+      i8, [](QuantConfig& c) { c.a1.granularity = Granularity::per_tensor, c.a1.is_static = true; },
+      "a1.static_scale is missing");
+  expect_refused(
+      i8,
+      [](QuantConfig& c) {
+        c.a1.granularity = Granularity::per_tensor, c.a1.is_static = true, c.a1.static_scale = 0.0F;
+      },
+      "a1.static_scale is 0", "> 0");
   expect_refused(i8, [](QuantConfig& c) { c.a2.static_scale = 1.0F; }, "a2.static_scale is 1");
   expect_refused(i8, [](QuantConfig& c) { c.w1.zero_point = true; }, "w1.zero_point");
   expect_refused(i8, [](QuantConfig& c) { c.a1.packed_ue8m0 = true; }, "a1.packed_ue8m0");
@@ -132,7 +137,8 @@ TEST(QuantConfig, EveryFieldThatNobodyHonoursIsNamed) {
 }
 
 TEST(QuantConfig, NamesAndDefaults) {
-  for (const auto t : {ComputeType::f32, ComputeType::bf16, ComputeType::int8}) EXPECT_EQ(parse_compute_type(name(t)), t);
+  for (const auto t : {ComputeType::f32, ComputeType::bf16, ComputeType::int8})
+    EXPECT_EQ(parse_compute_type(name(t)), t);
   for (const auto t : {DispatchType::f32, DispatchType::f16, DispatchType::bf16, DispatchType::int8})
     EXPECT_EQ(parse_dispatch_type(name(t)), t);
   for (const auto t : {CombineType::f32, CombineType::bf16}) EXPECT_EQ(parse_combine_type(name(t)), t);

@@ -17,7 +17,9 @@ double round_reference(double x, int mantissa, int min_exponent, double overflow
   return std::fabs(rounded) >= overflow ? std::copysign(std::numeric_limits<double>::infinity(), x) : rounded;
 }
 
-float from_bits(std::uint32_t bits) { return std::bit_cast<float>(bits); }
+float from_bits(std::uint32_t bits) {
+  return std::bit_cast<float>(bits);
+}
 
 TEST(Dtype, EveryF16SurvivesTheRoundTrip) {
   for (std::uint32_t i = 0; i < 65536; ++i) {
@@ -29,7 +31,7 @@ TEST(Dtype, EveryF16SurvivesTheRoundTrip) {
       EXPECT_EQ(to_f16(wide).bits, i | 0x200U);  // quiet, payload and sign kept
       continue;
     }
-    double value = exponent == 31 ? std::numeric_limits<double>::infinity()
+    double value = exponent == 31  ? std::numeric_limits<double>::infinity()
                    : exponent == 0 ? std::ldexp(mantissa, -24)
                                    : std::ldexp(1024 + mantissa, exponent - 25);
     if ((i & 0x8000U) != 0) value = -value;
@@ -43,8 +45,10 @@ TEST(Dtype, EveryBf16SurvivesTheRoundTrip) {
   for (std::uint32_t i = 0; i < 65536; ++i) {
     const bf16 value{static_cast<std::uint16_t>(i)};
     const float wide = to_float(value);
-    if (std::isnan(wide)) EXPECT_EQ(to_bf16(wide).bits, i | 0x40U);
-    else EXPECT_EQ(to_bf16(wide), value) << i;
+    if (std::isnan(wide))
+      EXPECT_EQ(to_bf16(wide).bits, i | 0x40U);
+    else
+      EXPECT_EQ(to_bf16(wide), value) << i;
   }
 }
 
@@ -68,7 +72,7 @@ TEST(Dtype, TiesOverflowAndSubnormals) {
   EXPECT_EQ(to_bf16(from_bits(0x3f818000U)).bits, 0x3f82U);  // … and above
   EXPECT_EQ(to_bf16(from_bits(0x3f808001U)).bits, 0x3f81U);
   EXPECT_EQ(to_bf16(std::numeric_limits<float>::max()).bits, 0x7f80U);
-  EXPECT_EQ(to_bf16(from_bits(0x00008000U)).bits, 0U);  // half of the smallest subnormal
+  EXPECT_EQ(to_bf16(from_bits(0x00008000U)).bits, 0U);       // half of the smallest subnormal
   EXPECT_EQ(to_bf16(from_bits(0x7f800001U)).bits, 0x7fc0U);  // a NaN whose payload is cut off must not become Inf
 
   EXPECT_EQ(to_f16(1.0F + 0x1p-11F).bits, 0x3c00U);
@@ -84,7 +88,8 @@ TEST(Dtype, TiesOverflowAndSubnormals) {
 }
 
 TEST(Dtype, NamesReadBack) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::i8, DType::u8, DType::i32, DType::i64, DType::f8_e4m3})
+  for (const DType dtype :
+       {DType::f32, DType::f16, DType::bf16, DType::i8, DType::u8, DType::i32, DType::i64, DType::f8_e4m3})
     EXPECT_EQ(parse_dtype(name(dtype)), dtype);
   EXPECT_EQ(name(DType::bf16), "bf16");
   EXPECT_FALSE(parse_dtype("float32").has_value());

@@ -1,5 +1,3 @@
-#include "epmoe/core/execution_context.hpp"
-
 #include <gtest/gtest.h>
 #include <omp.h>
 
@@ -8,6 +6,8 @@
 #include <stdexcept>
 #include <thread>
 #include <vector>
+
+#include "epmoe/core/execution_context.hpp"
 
 namespace epmoe {
 namespace {
@@ -79,7 +79,8 @@ TEST(Executor, ExceptionsArriveAtTheCaller) {
     }
     EXPECT_EQ(running.load(), 0);
     // All of several failures at once, and use after a failure.
-    EXPECT_THROW(executor->run(100, [](std::int64_t, int) { throw std::logic_error("each"); }, nullptr), std::logic_error);
+    EXPECT_THROW(
+        executor->run(100, [](std::int64_t, int) { throw std::logic_error("each"); }, nullptr), std::logic_error);
     std::atomic<int> done{0};
     executor->run(50, [&](std::int64_t, int) { ++done; }, nullptr);
     EXPECT_EQ(done.load(), 50);
@@ -149,9 +150,13 @@ TEST(PhaseTimer, TellsTheObserver) {
   } recorder;
   ExecutionContext context;
   context.clock = &clock;
-  { const PhaseTimer nobody_listens(context, Phase::route); }
+  {
+    const PhaseTimer nobody_listens(context, Phase::route);
+  }
   context.observer = &recorder;
-  { const PhaseTimer timer(context, Phase::gemm2); }
+  {
+    const PhaseTimer timer(context, Phase::gemm2);
+  }
   EXPECT_EQ(recorder.phase_, Phase::gemm2);
   EXPECT_EQ(recorder.seconds_, 1.0);
   EXPECT_EQ(name(Phase::gemm2), "gemm2");

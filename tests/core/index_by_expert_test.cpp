@@ -44,11 +44,14 @@ TEST(IndexByExpert, EqualsANaiveSort) {
     for (const std::int64_t experts : {1, 3, 60, 1000}) {
       const auto batch = test::random_batch(static_cast<std::uint64_t>(rows * 7 + experts), rows, experts, 4);
       for (const std::int64_t chunk : {1, 7, 128, 1000})
-        for (std::int64_t first = 0; first <= rows; first += chunk) expect_index(batch, first, std::min(chunk, rows - first));
+        for (std::int64_t first = 0; first <= rows; first += chunk)
+          expect_index(batch, first, std::min(chunk, rows - first));
     }
 }
 
-TEST(IndexByExpert, WithoutLocalExperts) { expect_index(test::random_batch(1, 5, 0, 4), 0, 5); }
+TEST(IndexByExpert, WithoutLocalExperts) {
+  expect_index(test::random_batch(1, 5, 0, 4), 0, 5);
+}
 
 TEST(IndexByExpert, BadInputIsAnError) {
   auto batch = test::random_batch(1, 5, 4, 4);

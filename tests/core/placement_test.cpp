@@ -106,7 +106,8 @@ TEST(Placement, TableWithReplicas) {
 }
 
 TEST(Placement, BadTablesSayWhatIsWrong) {
-  const auto table = [](std::int64_t experts, int ranks, std::vector<std::int32_t> owner, std::vector<std::int32_t> logical) {
+  const auto table = [](std::int64_t experts, int ranks, std::vector<std::int32_t> owner,
+                        std::vector<std::int32_t> logical) {
     return [=] { (void)Placement::table(experts, ranks, owner, logical); };
   };
   expect_error<ConfigError>(table(2, 2, {0, 2}, {0, 1}), "slot 1", "owner 2", "[0, 2)");
@@ -123,9 +124,9 @@ TEST(Placement, BadTablesSayWhatIsWrong) {
 
 TEST(Placement, HashTellsPlacementsApart) {
   EXPECT_EQ(Placement::linear(8, 2)->hash(), Placement::linear(8, 2)->hash());
-  const std::vector<std::uint64_t> hashes = {
-      Placement::linear(8, 2)->hash(), Placement::round_robin(8, 2)->hash(), Placement::linear(8, 3)->hash(),
-      Placement::linear(9, 2)->hash(), Placement::linear(8, 2, 1)->hash()};
+  const std::vector<std::uint64_t> hashes = {Placement::linear(8, 2)->hash(), Placement::round_robin(8, 2)->hash(),
+                                             Placement::linear(8, 3)->hash(), Placement::linear(9, 2)->hash(),
+                                             Placement::linear(8, 2, 1)->hash()};
   for (std::size_t i = 0; i < hashes.size(); ++i)
     for (std::size_t j = 0; j < i; ++j) EXPECT_NE(hashes[i], hashes[j]) << i << " " << j;
 }

@@ -7,7 +7,8 @@
 namespace epmoe::test {
 
 /// A batch of `rows` rows without hidden values: 0 to 4 entries each, duplicates of an expert allowed.
-inline ExpertBatch random_batch(std::uint64_t seed, std::int64_t rows, std::int64_t local_experts, std::int64_t hidden) {
+inline ExpertBatch random_batch(std::uint64_t seed, std::int64_t rows, std::int64_t local_experts,
+                                std::int64_t hidden) {
   ExpertBatch batch;
   batch.hidden = hidden;
   batch.local_experts = local_experts;

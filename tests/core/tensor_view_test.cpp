@@ -30,9 +30,9 @@ TEST(TensorView, OverlapIsAboutBytesNotRanges) {
   EXPECT_FALSE(overlap(at(0, 4, 5, 5), at(20, 1, 5, 5)));
   EXPECT_FALSE(overlap(at(0, 8, 5, 10), at(5, 8, 5, 10)));  // two halves of one matrix
   EXPECT_TRUE(overlap(at(0, 8, 6, 10), at(5, 8, 5, 10)));
-  EXPECT_TRUE(overlap(at(0, 8, 5, 10), at(5, 8, 6, 10)));   // the last value lies in the next row of the first
+  EXPECT_TRUE(overlap(at(0, 8, 5, 10), at(5, 8, 6, 10)));    // the last value lies in the next row of the first
   EXPECT_FALSE(overlap(at(0, 8, 5, 10), at(75, 1, 6, 10)));  // … which the first does not have
-  EXPECT_TRUE(overlap(at(0, 3, 2, 9), at(4, 10, 1, 7)));    // 18 = 4 + 2 * 7
+  EXPECT_TRUE(overlap(at(0, 3, 2, 9), at(4, 10, 1, 7)));     // 18 = 4 + 2 * 7
   EXPECT_FALSE(overlap(at(0, 0, 5, 5), at(0, 4, 5, 5)));
   EXPECT_TRUE(overlap(const_matrix_view(reinterpret_cast<const bf16*>(data.data()) + 3, 1, 1), at(0, 1, 2, 2)));
 }

@@ -1,5 +1,3 @@
-#include "epmoe/core/topk_weight_and_reduce.hpp"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,6 +5,7 @@
 
 #include "core/expect_error.hpp"
 #include "core/random_batch.hpp"
+#include "epmoe/core/topk_weight_and_reduce.hpp"
 
 namespace epmoe {
 namespace {
@@ -15,7 +14,9 @@ using test::expect_error;
 constexpr std::int64_t kHidden = 37;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+std::size_t at(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
 
 /// Output of entry e (counted from the range's first) in column c.
 float entry_value(std::int64_t e, std::int64_t c) {
@@ -28,8 +29,10 @@ std::vector<float> naive_sum(const ExpertBatch& batch, const ExpertIndex& index,
   for (std::int64_t r = 0; r < index.rows; ++r)
     for (std::int64_t c = 0; c < batch.hidden; ++c) {
       volatile float total = 0.0F;  // keeps product and sum apart
-      for (auto i = batch.routing.row_begin[at(index.first_row + r)]; i < batch.routing.row_begin[at(index.first_row + r + 1)]; ++i) {
-        const volatile float product = (skip_weights ? 1.0F : batch.routing.weight[at(i)]) * entry_value(i - index.first_entry, c);
+      for (auto i = batch.routing.row_begin[at(index.first_row + r)];
+           i < batch.routing.row_begin[at(index.first_row + r + 1)]; ++i) {
+        const volatile float product =
+            (skip_weights ? 1.0F : batch.routing.weight[at(i)]) * entry_value(i - index.first_entry, c);
         total = total + product;
       }
       sum[at(r * batch.hidden + c)] = total;
@@ -44,7 +47,8 @@ std::vector<float> as_vector(const AlignedBuffer& buffer) {
 class WeightAndReduce : public ::testing::TestWithParam<bool> {};
 
 TEST_P(WeightAndReduce, ContiguousAddsInAscendingK) {
-  const auto batch = test::random_batch(3, 50, 6, kHidden);  // rows without entries and duplicates of an expert included
+  const auto batch =
+      test::random_batch(3, 50, 6, kHidden);  // rows without entries and duplicates of an expert included
   for (const auto& [first, rows] : {std::pair<std::int64_t, std::int64_t>{0, 50}, {13, 20}, {50, 0}}) {
     const auto index = index_by_expert(batch, first, rows);
     std::vector<float> output(at(index.entries * kHidden));
@@ -76,7 +80,8 @@ TEST_P(WeightAndReduce, NaiveBatchedNeverReadsPadding) {
       for (std::int64_t c = 0; c < kHidden; ++c)
         output[at((e * max_rows + i - index.expert_begin[at(e)]) * kHidden + c)] = entry_value(index.entry[at(i)], c);
   const auto reduce = make_weight_and_reduce(WeightAndReduceKind::naive_batched, max_rows);
-  const auto sum = as_vector(reduce->apply(batch, index, const_matrix_view(output.data(), 5 * max_rows, kHidden), GetParam()));
+  const auto sum =
+      as_vector(reduce->apply(batch, index, const_matrix_view(output.data(), 5 * max_rows, kHidden), GetParam()));
   EXPECT_EQ(sum, naive_sum(batch, index, GetParam()));  // a NaN read would be unequal
   const auto small = make_weight_and_reduce(WeightAndReduceKind::naive_batched, most - 1);
   expect_error<InternalError>(
@@ -106,7 +111,8 @@ TEST(WeightAndReduceUse, NoOpPassesRowsThrough) {
       EXPECT_EQ(out[at(r * kHidden + c)], std::isnan(in) ? 0.0F : in);
     }
   auto in_place = out;
-  reduce->apply(batch, index, const_matrix_view(in_place.data(), 8, kHidden), matrix_view(in_place.data(), 8, kHidden), false);
+  reduce->apply(batch, index, const_matrix_view(in_place.data(), 8, kHidden), matrix_view(in_place.data(), 8, kHidden),
+                false);
   EXPECT_EQ(in_place, out);
 }
 
@@ -116,7 +122,8 @@ TEST(WeightAndReduceUse, WrongUseIsAnError) {
   std::vector<float> data(at((index.entries + 4) * kHidden));
   const auto view = const_matrix_view(data.data(), index.entries, kHidden);
   expect_error<InternalError>(
-      [&] { (void)make_weight_and_reduce(WeightAndReduceKind::delegate)->apply(batch, index, view, false); }, "delegate");
+      [&] { (void)make_weight_and_reduce(WeightAndReduceKind::delegate)->apply(batch, index, view, false); },
+      "delegate");
   expect_error<InternalError>(
       [&] {
         (void)make_weight_and_reduce(WeightAndReduceKind::contiguous)

@@ -12,7 +12,9 @@ namespace {
 
 using test::expect_error;
 
-std::uintptr_t address(const std::byte* p) { return reinterpret_cast<std::uintptr_t>(p); }
+std::uintptr_t address(const std::byte* p) {
+  return reinterpret_cast<std::uintptr_t>(p);
+}
 
 TEST(AlignedBuffer, IsAlignedAndMoves) {
   for (const std::int64_t bytes : {1LL, 63LL, 64LL, 4096LL, (1LL << 20) - 1}) {

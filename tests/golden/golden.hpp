@@ -19,14 +19,15 @@
 namespace epmoe::test {
 
 struct GoldenCase {
-  std::string_view name;         ///< directory in tests/data
-  std::int64_t layer;            ///< decoder layer whose MoE block was run
-  double weight_tolerance;       ///< relative; what Hugging Face's cast of the weights to 16 bits leaves
-  double logit_tolerance;        ///< relative L2 of the router logits
-  double output_tolerance;       ///< relative L2 of moe_output when computing in the checkpoint's type
+  std::string_view name;    ///< directory in tests/data
+  std::int64_t layer;       ///< decoder layer whose MoE block was run
+  double weight_tolerance;  ///< relative; what Hugging Face's cast of the weights to 16 bits leaves
+  double logit_tolerance;   ///< relative L2 of the router logits
+  double output_tolerance;  ///< relative L2 of moe_output when computing in the checkpoint's type
 };
 
-/// 1e-6 without a cast; half a unit in the last place with one. 4.57 casts except in DeepSeek, 5.x does so for Qwen only.
+/// 1e-6 without a cast; half a unit in the last place with one. 4.57 casts except in DeepSeek, 5.x does so for Qwen
+/// only.
 inline constexpr std::array<GoldenCase, 14> kGoldenCases{{
     {"mixtral_f32", 0, 1e-6, 1e-5, 1e-5},
     {"mixtral_fused_bf16", 0, 1e-6, 2e-2, 1e-2},

@@ -15,7 +15,9 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-std::int64_t size(const std::vector<float>& x) { return static_cast<std::int64_t>(x.size()); }
+std::int64_t size(const std::vector<float>& x) {
+  return static_cast<std::int64_t>(x.size());
+}
 
 std::int8_t reference(float x, float scale) {
   if (std::isnan(x)) return 0;

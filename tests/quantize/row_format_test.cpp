@@ -20,7 +20,9 @@ constexpr std::byte kPoison{0xa5};
 constexpr std::int64_t kHiddens[] = {1, 7, 100, 1024, 2880};
 constexpr DispatchType kTypes[] = {DispatchType::f32, DispatchType::f16, DispatchType::bf16, DispatchType::int8};
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+std::size_t at(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
 
 /// [rows, hidden] of a dtype with three poisoned columns after each row.
 struct Tensor {
@@ -111,7 +113,8 @@ TEST(DispatchRowFormat, PaddingIsZeroedAndEntriesAreLeftAlone) {
       std::vector<std::byte> row(at(format.row_bytes()), kPoison);
       format.encode(x.view, 0, 1.0F, row.data());
       const std::int64_t values_end = hidden * (type == DispatchType::int8 ? 1 : type == DispatchType::f32 ? 4 : 2);
-      const std::int64_t gap_end = type == DispatchType::int8 ? format.scale_offset_bytes() : format.entries_offset_bytes();
+      const std::int64_t gap_end =
+          type == DispatchType::int8 ? format.scale_offset_bytes() : format.entries_offset_bytes();
       const std::int64_t entries_end = format.entries_offset_bytes() + 3 * 12;
       for (std::int64_t i = values_end; i < gap_end; ++i) EXPECT_EQ(row[at(i)], std::byte{0}) << i;
       for (std::int64_t i = format.entries_offset_bytes(); i < entries_end; ++i) EXPECT_EQ(row[at(i)], kPoison) << i;
@@ -158,9 +161,12 @@ TEST(DispatchRowFormat, BadValuesStayInTheirRow) {
           format.decode(row.data(), decoded.data());
           const auto wanted = expected(type, x.row(token), 1.0F);
           for (std::int64_t c = 0; c < hidden; ++c) {
-            if (token == 1 && type == DispatchType::int8) EXPECT_TRUE(std::isnan(decoded[at(c)]));
-            else if (token == 1 && c == column) EXPECT_FALSE(std::isfinite(decoded[at(c)]));
-            else EXPECT_EQ(decoded[at(c)], wanted[at(c)]);
+            if (token == 1 && type == DispatchType::int8)
+              EXPECT_TRUE(std::isnan(decoded[at(c)]));
+            else if (token == 1 && c == column)
+              EXPECT_FALSE(std::isfinite(decoded[at(c)]));
+            else
+              EXPECT_EQ(decoded[at(c)], wanted[at(c)]);
           }
         }
       }

@@ -26,7 +26,8 @@ class GoldenRouting : public ::testing::TestWithParam<GoldenCase> {
     const MoeConfig& config = golden_.config();
     std::vector<float> logits(golden_.router_logits.size());
     router_logits(golden_.x(), checkpoint::read_router(reader_, golden_.layer),
-                  {logits.data(), golden_.tokens, config.experts, config.experts}, context_, config.routing.logits_in_f32);
+                  {logits.data(), golden_.tokens, config.experts, config.experts}, context_,
+                  config.routing.logits_in_f32);
     return logits;
   }
 

@@ -31,7 +31,8 @@ TEST(RouterLogits, MatchF64ForAnyHidden) {
       const std::int64_t tokens = 11;
       const auto x = random_matrix(tokens, hidden, 1);
       const auto w = random_matrix(experts, hidden, 2, 0.1F);
-      const auto got = logits_of(const_matrix_view(x.data(), tokens, hidden), const_matrix_view(w.data(), experts, hidden));
+      const auto got =
+          logits_of(const_matrix_view(x.data(), tokens, hidden), const_matrix_view(w.data(), experts, hidden));
       for (std::int64_t t = 0; t < tokens; ++t)
         for (std::int64_t e = 0; e < experts; ++e) {
           double want = 0.0, size = 0.0;
@@ -55,8 +56,7 @@ TEST(RouterLogits, TheSameBitsForAnyTokensThreadsAndStride) {
   const auto all = logits_of(const_matrix_view(x.data(), kTokens, kHidden), weight, 1);
   EXPECT_EQ(logits_of(const_matrix_view(x.data(), kTokens, kHidden), weight, 3), all);
   std::vector<float> wide(kTokens * 200, std::nanf(""));
-  for (std::int64_t t = 0; t < kTokens; ++t)
-    std::copy_n(x.data() + t * kHidden, kHidden, wide.data() + t * 200);
+  for (std::int64_t t = 0; t < kTokens; ++t) std::copy_n(x.data() + t * kHidden, kHidden, wide.data() + t * 200);
   EXPECT_EQ(logits_of(const_matrix_view(wide.data(), kTokens, kHidden, 200), weight), all);
   for (const std::int64_t t : {0, 9, 36}) {
     const auto one = logits_of(const_matrix_view(x.data() + t * kHidden, 1, kHidden), weight);

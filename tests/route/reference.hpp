@@ -34,7 +34,8 @@ inline std::vector<std::int32_t> order(const std::vector<double>& values, std::s
 
 }  // namespace reference
 
-inline ReferenceRouting reference_routing(const float* logits, const MoeConfig& config, const std::vector<float>& bias) {
+inline ReferenceRouting reference_routing(const float* logits, const MoeConfig& config,
+                                          const std::vector<float>& bias) {
   const RoutingConfig& r = config.routing;
   const auto experts = static_cast<std::size_t>(config.experts);
   const auto k = static_cast<std::size_t>(config.top_k);

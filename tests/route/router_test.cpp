@@ -44,8 +44,8 @@ void expect_as_reference(const RouterCase& c) {
 
 TEST(Router, UngroupedMethodsMatchTheReference) {
   for (const std::int64_t experts : {6, 8, 16, 60, 64, 128, 256, 512, 1024})
-    for (const std::int64_t top_k : {std::int64_t{1}, std::int64_t{2}, std::int64_t{4}, std::int64_t{6}, std::int64_t{8},
-                                     std::int64_t{22}, experts}) {
+    for (const std::int64_t top_k : {std::int64_t{1}, std::int64_t{2}, std::int64_t{4}, std::int64_t{6},
+                                     std::int64_t{8}, std::int64_t{22}, experts}) {
       if (top_k > experts || (top_k == experts && experts > 256)) continue;
       for (const Score score : {Score::softmax, Score::sigmoid})
         for (const bool biased : {false, true})
@@ -125,7 +125,8 @@ TEST(Router, StridesOfAllThreeViewsAreHonoured) {
   std::vector<float> weights(kTokens * 5, -9.0F);
   const TestContext context;
   const auto router = make_router(config);
-  router->route({wide.data(), kTokens, 60, kStride}, {ids.data(), kTokens, 4, 7}, {weights.data(), kTokens, 4, 5}, context);
+  router->route({wide.data(), kTokens, 60, kStride}, {ids.data(), kTokens, 4, 7}, {weights.data(), kTokens, 4, 5},
+                context);
   const OwnedRouting want = route(*router, config, dense);
   for (std::int64_t t = 0; t < kTokens; ++t) {
     for (std::int64_t j = 0; j < 4; ++j) {
@@ -148,9 +149,12 @@ TEST(Router, WrongShapesAreInputErrors) {
   const auto router = make_router(moe_config({8, 2, {}}));
   std::vector<float> logits(24), weights(6);
   std::vector<std::int32_t> ids(6);
-  EXPECT_THROW(router->route({logits.data(), 3, 7, 8}, {ids.data(), 3, 2, 2}, {weights.data(), 3, 2, 2}, context), InputError);
-  EXPECT_THROW(router->route({logits.data(), 3, 8, 8}, {ids.data(), 2, 2, 2}, {weights.data(), 3, 2, 2}, context), InputError);
-  EXPECT_THROW(router->route({logits.data(), 3, 8, 8}, {ids.data(), 3, 1, 2}, {weights.data(), 3, 2, 2}, context), InputError);
+  EXPECT_THROW(router->route({logits.data(), 3, 7, 8}, {ids.data(), 3, 2, 2}, {weights.data(), 3, 2, 2}, context),
+               InputError);
+  EXPECT_THROW(router->route({logits.data(), 3, 8, 8}, {ids.data(), 2, 2, 2}, {weights.data(), 3, 2, 2}, context),
+               InputError);
+  EXPECT_THROW(router->route({logits.data(), 3, 8, 8}, {ids.data(), 3, 1, 2}, {weights.data(), 3, 2, 2}, context),
+               InputError);
 }
 
 TEST(Router, SettingsThatDoNotFitAreConfigErrors) {

@@ -1,3 +1,5 @@
+#include "epmoe/route/scripted_router.hpp"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -5,7 +7,6 @@
 #include <set>
 
 #include "epmoe/core/error.hpp"
-#include "epmoe/route/scripted_router.hpp"
 
 namespace epmoe::test {
 namespace {

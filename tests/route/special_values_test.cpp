@@ -35,7 +35,8 @@ TEST(SpecialValues, TheLowestIndexWinsTies) {
     for (const bool biased : {false, true})
       for (const std::int64_t groups : {1, 4}) {
         const RouterCase c{16, 6, routing(score, biased, groups, groups == 1 ? 1 : 2, false)};
-        const OwnedRouting out = route_row(c, std::vector<float>(16, 0.25F), std::vector<float>(biased ? 16 : 0, -0.5F));
+        const OwnedRouting out =
+            route_row(c, std::vector<float>(16, 0.25F), std::vector<float>(biased ? 16 : 0, -0.5F));
         for (std::int64_t j = 0; j < 6; ++j) EXPECT_EQ(out.view().ids(0, j), j) << "groups " << groups;
       }
 }
@@ -54,8 +55,8 @@ TEST(SpecialValues, NonFiniteLogitsGiveDistinctIdsAndFiniteWeights) {
     for (const bool biased : {false, true})
       for (const std::int64_t groups : {1, 4})
         for (const bool renormalize : {false, true}) {
-          SCOPED_TRACE(fmt::format("score {} biased {} groups {} renormalize {}", static_cast<int>(score), biased, groups,
-                                   renormalize));
+          SCOPED_TRACE(fmt::format("score {} biased {} groups {} renormalize {}", static_cast<int>(score), biased,
+                                   groups, renormalize));
           const RouterCase c{16, 6, routing(score, biased, groups, groups == 1 ? 1 : 2, renormalize)};
           std::vector<float> rows = random_matrix(12, 16, 21);
           const auto set = [&](int row, float value, std::initializer_list<int> columns) {

@@ -33,10 +33,19 @@ class AlignedBuffer {
   [[nodiscard]] std::byte* data() { return data_.get(); }
   [[nodiscard]] const std::byte* data() const { return data_.get(); }
   [[nodiscard]] std::int64_t size() const { return bytes_; }
-  template <class T> [[nodiscard]] T* as() { return reinterpret_cast<T*>(data_.get()); }
-  template <class T> [[nodiscard]] const T* as() const { return reinterpret_cast<const T*>(data_.get()); }
+  template <class T>
+  [[nodiscard]] T* as() {
+    return reinterpret_cast<T*>(data_.get());
+  }
+  template <class T>
+  [[nodiscard]] const T* as() const {
+    return reinterpret_cast<const T*>(data_.get());
+  }
   /// Gives the memory up for good: for buffers that MPI may still write to after a broken step.
-  void leak() { (void)data_.release(); bytes_ = 0; }
+  void leak() {
+    (void)data_.release();
+    bytes_ = 0;
+  }
 
  private:
   struct Free {

@@ -6,8 +6,8 @@ namespace epmoe {
 
 struct CpuFeatures {
   // x86-64
-  bool avx2 = false;        ///< with FMA and F16C
-  bool avx512 = false;      ///< F, BW, DQ, VL
+  bool avx2 = false;    ///< with FMA and F16C
+  bool avx512 = false;  ///< F, BW, DQ, VL
   bool avx512_vnni = false;
   bool avx512_bf16 = false;
   bool avx_vnni = false;

@@ -13,15 +13,15 @@
 namespace epmoe {
 
 /// A reference to a callable that outlives the call; no allocation.
-template <class Signature> class FunctionRef;
+template <class Signature>
+class FunctionRef;
 template <class R, class... Args>
 class FunctionRef<R(Args...)> {
  public:
   template <class F>
   FunctionRef(F&& f)  // NOLINT: meant to bind to any callable
     requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
-      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
-        call_([](void* o, Args... args) -> R {
+      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))), call_([](void* o, Args... args) -> R {
           return (*static_cast<std::remove_reference_t<F>*>(o))(std::forward<Args>(args)...);
         }) {}
   R operator()(Args... args) const { return call_(object_, std::forward<Args>(args)...); }

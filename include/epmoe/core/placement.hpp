@@ -14,10 +14,10 @@ inline constexpr std::int32_t kNoExpert = -1;
 class Placement {
  public:
   struct Slot {
-    std::int32_t rank = 0;            ///< owner, a rank of the expert group
-    std::int32_t local_slot = 0;      ///< index into the owner's ExpertSlots
+    std::int32_t rank = 0;        ///< owner, a rank of the expert group
+    std::int32_t local_slot = 0;  ///< index into the owner's ExpertSlots
     std::int32_t logical_expert = 0;
-    std::int32_t shard = 0;           ///< tensor-parallel part of the expert, 0 today
+    std::int32_t shard = 0;  ///< tensor-parallel part of the expert, 0 today
   };
 
   /// Consecutive experts per rank; the first (experts % ranks) ranks own one more.
@@ -57,10 +57,10 @@ class Placement {
  private:
   Placement() = default;
   std::uint64_t epoch_ = 0;
-  std::vector<Slot> slots_;                            // [physical]
-  std::vector<std::int64_t> replica_begin_;            // [experts + 1]
-  std::vector<std::int32_t> replicas_;                 // physical ids, grouped by logical expert
-  std::vector<std::vector<std::int32_t>> local_;       // [ranks][local slot] = physical
+  std::vector<Slot> slots_;                       // [physical]
+  std::vector<std::int64_t> replica_begin_;       // [experts + 1]
+  std::vector<std::int32_t> replicas_;            // physical ids, grouped by logical expert
+  std::vector<std::vector<std::int32_t>> local_;  // [ranks][local slot] = physical
 };
 
 }  // namespace epmoe

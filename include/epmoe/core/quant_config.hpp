@@ -31,11 +31,11 @@ CombineType default_combine_type(ComputeType compute);
 struct ScaleConfig {
   enum class Granularity : std::uint8_t { none, per_tensor, per_token, per_channel, per_block };
   Granularity granularity = Granularity::none;
-  bool is_static = false;               ///< the scale comes with the checkpoint instead of from the values
-  std::optional<float> static_scale;    ///< per-tensor static activation scale
+  bool is_static = false;                       ///< the scale comes with the checkpoint instead of from the values
+  std::optional<float> static_scale;            ///< per-tensor static activation scale
   std::int64_t block_rows = 0, block_cols = 0;  ///< per_block only
   bool zero_point = false;
-  bool packed_ue8m0 = false;            ///< power-of-two scales packed four to an i32
+  bool packed_ue8m0 = false;  ///< power-of-two scales packed four to an i32
 };
 
 /// Everything the experts need to know about numbers. a1: rows into the first GEMM, a2: rows into the second,

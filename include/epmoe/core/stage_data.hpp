@@ -26,8 +26,10 @@ struct Routing {
 class OwnedRouting {
  public:
   OwnedRouting(std::int64_t tokens, std::int64_t top_k)
-      : top_k_(top_k), ids_(static_cast<std::size_t>(tokens * top_k), kNoExpert),
-        weights_(static_cast<std::size_t>(tokens * top_k), 0.0F), tokens_(tokens) {}
+      : top_k_(top_k),
+        ids_(static_cast<std::size_t>(tokens * top_k), kNoExpert),
+        weights_(static_cast<std::size_t>(tokens * top_k), 0.0F),
+        tokens_(tokens) {}
   [[nodiscard]] TypedView<std::int32_t, Token, TopK> ids() { return {ids_.data(), tokens_, top_k_, top_k_}; }
   [[nodiscard]] TypedView<float, Token, TopK> weights() { return {weights_.data(), tokens_, top_k_, top_k_}; }
   [[nodiscard]] Routing view() const {
@@ -90,9 +92,9 @@ struct Segment {
 struct ExpertBatch {
   DispatchType type = DispatchType::f32;  ///< number format of the rows
   std::int64_t hidden = 0;
-  std::vector<Segment> segments;          ///< in rank order
+  std::vector<Segment> segments;  ///< in rank order
   DispatchedRouting routing;
-  std::int64_t local_experts = 0;         ///< slots this rank owns
+  std::int64_t local_experts = 0;  ///< slots this rank owns
 
   [[nodiscard]] std::int64_t rows() const { return routing.rows(); }
 };
@@ -136,7 +138,10 @@ class Receipt {
   [[nodiscard]] bool valid() const { return state_ != nullptr; }
   [[nodiscard]] std::uint64_t owner() const { return owner_; }  ///< which PrepareFinalize made it
   [[nodiscard]] std::uint64_t call() const { return call_; }
-  template <class T> [[nodiscard]] T& state() { return static_cast<T&>(*state_); }
+  template <class T>
+  [[nodiscard]] T& state() {
+    return static_cast<T&>(*state_);
+  }
   std::unique_ptr<State> release() { return std::move(state_); }
 
  private:
@@ -147,12 +152,12 @@ class Receipt {
 
 /// What a forward call answers.
 struct ForwardResult {
-  std::int64_t tokens = 0;             ///< rows of y written
-  std::int64_t rows_received = 0;      ///< rows this rank's experts worked on
-  std::int64_t entries_computed = 0;   ///< (row, expert) pairs
-  std::int64_t bytes_sent = 0;         ///< to other ranks, dispatch and combine, headers and padding included
-  std::int64_t chunks = 0;             ///< pieces the experts stage was cut into
-  std::vector<float> lost_weight;      ///< per token: weight of experts that could not be reached; all zero today
+  std::int64_t tokens = 0;            ///< rows of y written
+  std::int64_t rows_received = 0;     ///< rows this rank's experts worked on
+  std::int64_t entries_computed = 0;  ///< (row, expert) pairs
+  std::int64_t bytes_sent = 0;        ///< to other ranks, dispatch and combine, headers and padding included
+  std::int64_t chunks = 0;            ///< pieces the experts stage was cut into
+  std::vector<float> lost_weight;     ///< per token: weight of experts that could not be reached; all zero today
 };
 
 }  // namespace epmoe

@@ -12,8 +12,8 @@ namespace epmoe {
 
 /// Axis names, declared and never defined: a [Slot, Hidden] is not accepted where [Token, Hidden] is due.
 struct Token;
-struct Row;     ///< a received row (one token at one owner rank)
-struct Entry;   ///< a (row, expert) pair
+struct Row;    ///< a received row (one token at one owner rank)
+struct Entry;  ///< a (row, expert) pair
 struct Hidden;
 struct Intermediate;
 struct Expert;
@@ -46,19 +46,17 @@ struct TypedView {
 /// Run-time typed matrix view. `Pointer` is `void*` or `const void*`.
 template <class Pointer>
 struct BasicMatrixView {
-  Pointer data = nullptr;     ///< may be null when rows == 0
+  Pointer data = nullptr;  ///< may be null when rows == 0
   DType dtype = DType::f32;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  std::int64_t stride = 0;    ///< leading dimension in elements, >= cols
+  std::int64_t stride = 0;  ///< leading dimension in elements, >= cols
   MemorySpace space = MemorySpace::host;
 
   static constexpr bool is_const = std::is_const_v<std::remove_pointer_t<Pointer>>;
   using Byte = std::conditional_t<is_const, const std::byte, std::byte>;
 
-  [[nodiscard]] Byte* row(std::int64_t r) const {
-    return static_cast<Byte*>(data) + r * stride * size_bytes(dtype);
-  }
+  [[nodiscard]] Byte* row(std::int64_t r) const { return static_cast<Byte*>(data) + r * stride * size_bytes(dtype); }
   [[nodiscard]] BasicMatrixView slice(std::int64_t begin, std::int64_t count) const {
     BasicMatrixView part = *this;
     if (count > 0) part.data = row(begin);

@@ -24,8 +24,8 @@ class TopKWeightAndReduce {
   /// out[r] = sum over entries of row r in ascending k of weight * expert_output[entry]; f32 [index.rows, hidden].
   /// Every row is written; a row without entries becomes zero. `skip_weights` (weights were applied on input) sums
   /// only. Product and sum are rounded separately, so the result has the same bits on every ISA.
-  virtual void apply(const ExpertBatch& batch, const ExpertIndex& index, ConstMatrixView expert_output,
-                     MatrixView out, bool skip_weights) const = 0;
+  virtual void apply(const ExpertBatch& batch, const ExpertIndex& index, ConstMatrixView expert_output, MatrixView out,
+                     bool skip_weights) const = 0;
   /// The same into memory of its own, [index.rows, hidden] f32.
   [[nodiscard]] AlignedBuffer apply(const ExpertBatch& batch, const ExpertIndex& index, ConstMatrixView expert_output,
                                     bool skip_weights) const;

@@ -33,8 +33,12 @@ struct WorkspaceSet {
   SharedResizableBuffer output{"expert_output"};     ///< rows that go to finalize
   SharedResizableBuffer shared{"shared_experts"};    ///< what the shared experts need
   SharedResizableBuffer result{"result"};            ///< f32 sums where y is not f32, and the shared experts' output
-  void lock() { for (auto* b : all()) b->lock(); }
-  void unlock() { for (auto* b : all()) b->unlock(); }
+  void lock() {
+    for (auto* b : all()) b->lock();
+  }
+  void unlock() {
+    for (auto* b : all()) b->unlock();
+  }
   [[nodiscard]] std::int64_t size() {
     std::int64_t total = 0;
     for (auto* b : all()) total += b->size();

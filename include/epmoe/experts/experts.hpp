@@ -15,11 +15,11 @@
 namespace epmoe {
 
 struct ExpertsConfig {
-  MoeConfig shape;                  ///< hidden, intermediate, activation, …
+  MoeConfig shape;  ///< hidden, intermediate, activation, …
   QuantConfig quant;
   std::int64_t local_experts = 0;
-  std::string isa;                  ///< kernel set by name; empty = the best for this CPU
-  bool reproducible = false;        ///< sums over K must not depend on M, threads or chunks
+  std::string isa;            ///< kernel set by name; empty = the best for this CPU
+  bool reproducible = false;  ///< sums over K must not depend on M, threads or chunks
 };
 
 /// Bytes of scratch memory for one chunk; a pure function of what is asked.
@@ -46,7 +46,9 @@ class Experts {
   [[nodiscard]] virtual bool supports_expert_map() const { return true; }
   [[nodiscard]] virtual DType workspace_dtype() const { return DType::f32; }
   [[nodiscard]] virtual Activation activation() const { return config().shape.activation; }
-  [[nodiscard]] virtual WeightAndReduceKind finalize_weight_and_reduce() const { return WeightAndReduceKind::contiguous; }
+  [[nodiscard]] virtual WeightAndReduceKind finalize_weight_and_reduce() const {
+    return WeightAndReduceKind::contiguous;
+  }
   [[nodiscard]] virtual ProblemSize problem_size(const ExpertBatch& batch, const ExpertIndex& index) const;
   /// How this back end wants weights packed.
   [[nodiscard]] virtual PackedLayout packed_layout() const = 0;
@@ -54,8 +56,9 @@ class Experts {
   [[nodiscard]] virtual WorkspaceShapes workspace_shapes(std::int64_t rows, std::int64_t entries) const = 0;
   /// Runs the chunk `index` of `batch`: output[entry] = expert(row), f32 [index.entries, hidden], unweighted, in row
   /// order (position index.entry[i]). Empty experts cost nothing. `output` does not alias the workspaces.
-  virtual void apply(const ExpertBatch& batch, const ExpertIndex& index, const ExpertSlots& slots, std::byte* workspace13,
-                     std::byte* workspace2, MatrixView output, const ExecutionContext& context) const = 0;
+  virtual void apply(const ExpertBatch& batch, const ExpertIndex& index, const ExpertSlots& slots,
+                     std::byte* workspace13, std::byte* workspace2, MatrixView output,
+                     const ExecutionContext& context) const = 0;
   [[nodiscard]] ExpertsTraits traits() const {
     return {activation_formats(), finalize_weight_and_reduce(), config().local_experts};
   }
@@ -73,7 +76,8 @@ std::vector<BackendInfo> backends();
 
 /// `name` "auto" takes the first that supports `config` and logs each refusal at debug level; a named one that does
 /// not is a ConfigError with its reason; an unknown name is answered with the known.
-std::unique_ptr<Experts> make_experts(std::string_view name, const ExpertsConfig& config, const ExecutionContext& context);
+std::unique_ptr<Experts> make_experts(std::string_view name, const ExpertsConfig& config,
+                                      const ExecutionContext& context);
 
 /// ComputeType `auto`: the checkpoint's type where a fast kernel for it exists on this CPU, else f32.
 ComputeType resolve_compute_type(DType checkpoint, std::string* reason);

@@ -13,9 +13,9 @@ namespace epmoe {
 
 struct ReferenceConfig {
   MoeConfig shape;
-  QuantConfig quant;                           ///< ignored when `quantise_alike` is false
-  DispatchType dispatch = DispatchType::f32;   ///< wire rounding of the rows
-  bool quantise_alike = true;                  ///< round rows, weights and activations as the real path does
+  QuantConfig quant;                          ///< ignored when `quantise_alike` is false
+  DispatchType dispatch = DispatchType::f32;  ///< wire rounding of the rows
+  bool quantise_alike = true;                 ///< round rows, weights and activations as the real path does
 };
 
 /// y[t] = sum over k of weight * expert(x[t]) in f64, from checkpoint weights. `expert(id)` gives an expert's weights.

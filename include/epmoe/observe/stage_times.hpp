@@ -16,7 +16,8 @@ struct PeerTraffic {
 class StageTimes final : public Observer {
  public:
   StageTimes(int peers, std::int64_t experts)
-      : dispatch_(static_cast<std::size_t>(peers)), combine_(static_cast<std::size_t>(peers)),
+      : dispatch_(static_cast<std::size_t>(peers)),
+        combine_(static_cast<std::size_t>(peers)),
         expert_rows_(static_cast<std::size_t>(experts), 0) {}
   void add_time(Phase phase, double seconds) override { seconds_[static_cast<std::size_t>(phase)] += seconds; }
   void message(Phase phase, int peer, bool sent, std::int64_t bytes, std::int64_t rows) override;

@@ -27,10 +27,10 @@ class Router {
 /// here serves, InputError on a non-finite bias.
 std::unique_ptr<Router> make_router(const MoeConfig& config, std::vector<float> correction_bias = {});
 
-/// logits[t][e] = x[t] . weight[e], weight [experts, hidden]. x and weight may be f32, f16 or bf16; everything is widened
-/// to f32 and accumulated in f32 in one fixed order (16 partial sums over hidden, joined as a tree), so the bits do not
-/// depend on threads, tokens or ISA. Logits are never rounded to 16 bits, in which experts would tie.
-/// A router in bf16 works on bf16 rows: if the weight is bf16, x is rounded to bf16 first unless `logits_in_f32`
+/// logits[t][e] = x[t] . weight[e], weight [experts, hidden]. x and weight may be f32, f16 or bf16; everything is
+/// widened to f32 and accumulated in f32 in one fixed order (16 partial sums over hidden, joined as a tree), so the
+/// bits do not depend on threads, tokens or ISA. Logits are never rounded to 16 bits, in which experts would tie. A
+/// router in bf16 works on bf16 rows: if the weight is bf16, x is rounded to bf16 first unless `logits_in_f32`
 /// (RoutingConfig's flag: DeepSeek). f16 weights do not round x, whose range they lack. Throws InputError on shapes.
 void router_logits(ConstMatrixView x, ConstMatrixView weight, TypedView<float, Token, Expert> logits,
                    const ExecutionContext& context, bool logits_in_f32 = false);

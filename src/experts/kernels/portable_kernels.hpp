@@ -98,6 +98,7 @@ struct Int8Words {  // four values a word, as two vectors of 16 bits: bytes 0 an
 /// Words of K per block: 64 KiB of a panel, which stays in cache while the row tiles pass over it. Sums are parked in
 /// C between blocks, so their order does not change.
 constexpr int64_t kBlockWords = 256;
+constexpr int64_t kPrefetchBytes = 24 * kPanelWordBytes;
 constexpr int kMaxTileRows = 6;
 constexpr int kAccumulators = EPMOE_VECTOR_REGISTERS >= 32 ? 24 : 12;
 
@@ -129,7 +130,14 @@ inline void gemm_tile(const PanelGemm& g, int64_t row, int64_t word_begin, int64
   }
   const char* w = static_cast<const char*>(g.w) + word_begin * kPanelWordBytes + column * 4;
   const char* a = static_cast<const char*>(g.a) + row * g.a_stride_bytes + word_begin * 4;
+  // A tile narrower than the panel would read memory in strides, which hardware does not foresee: its first pass
+  // fetches whole words for the passes that follow. (A prefetch past the end is harmless.)
+  const bool fetch = kVectors * kLanes < kPanelColumns && column == 0;
   for (int64_t word = word_begin; word < word_end; ++word, w += kPanelWordBytes, a += 4) {
+    if (fetch) {
+      EPMOE_UNROLL
+      for (int line = 0; line < kPanelWordBytes; line += 64) __builtin_prefetch(w + kPrefetchBytes + line);
+    }
     typename Words::Weight weight[kVectors];
     EPMOE_UNROLL
     for (int v = 0; v < kVectors; ++v) weight[v] = Words::weight(w + v * EPMOE_VECTOR_BYTES);

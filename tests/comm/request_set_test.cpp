@@ -157,17 +157,18 @@ TEST(RequestSet, PendingPeersAreNamed) {
 
 TEST(RequestSet, AForgottenSetIsCountedOut) {
   const auto world = Communicator::world();
-  auto* const kept = new Blocks(blocks(1));  // MPI may still write here
+  auto kept = blocks(1);  // MPI still writes here
   RequestSet requests(world);
-  requests.receive(kept->data(), 1, world.rank(), 21);
+  requests.receive(kept.data(), 1, world.rank(), 21);
   EXPECT_EQ(live_handles().requests, 1);
   requests.leak();
   EXPECT_EQ(live_handles().requests, 0);
   EXPECT_TRUE(requests.all_done());
   RequestSet last(world);  // ends the receive, so that nothing is pending when the communicator goes
-  const auto out = blocks(1);
+  const auto out = blocks(1, 9);
   last.send(out.data(), 1, world.rank(), 21);
   finish(last);
+  EXPECT_EQ(kept, out);
 }
 
 TEST(RequestSet, ATooLongMessageNamesItsSender) {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "prepare_finalize/bad_input.hpp"
 #include "prepare_finalize/dispatch_rows.hpp"
 
 namespace epmoe {
@@ -79,7 +80,10 @@ void Call::wait_for_end(std::string_view phase, const ExecutionContext& context)
 
 void Call::throw_failure(const comm::Failure& failure, std::string_view phase) const {
   const std::string where(phase);
-  throw_error(failure.code, failure.message(where, terms_->config.experts), failure.rank, where);
+  const auto text = failure.detail == comm::MessageError::bad_input
+                        ? bad_input_message(failure, terms_->config, ranks(), phase)
+                        : failure.message(where, terms_->config.experts);
+  throw_error(failure.code, text, failure.rank, where);
 }
 
 Prepared Call::empty_part() const {

@@ -233,8 +233,10 @@ std::vector<MessageRecord> Exchange::take_log() {
 }
 
 void Exchange::record_violation(int peer, Phase phase, const std::string& what) {
-  if (violation_.empty())
+  if (violation_.empty() || peer < violating_peer_) {
+    violating_peer_ = peer;
     violation_ = fmt::format("rank {}: message of rank {} in {}: {}", rank_, peer, name(phase), what);
+  }
   // Peers learn of it where they can: in what this rank still owes them.
   if (!own_failure_.any()) own_failure_ = {ErrorCode::comm, comm::MessageError::header_mismatch, rank_, peer, 0};
 }

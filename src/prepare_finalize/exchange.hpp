@@ -150,7 +150,8 @@ class Exchange final : public comm::Operation {
   bool draining_ = false;
   bool finals_queued_ = false;
   std::exception_ptr fault_;  // MPI failed: nothing more can be done
-  std::string violation_;     // a message broke the protocol
+  int violating_peer_ = -1;
+  std::string violation_;  // a message broke the protocol
 };
 
 }  // namespace epmoe

@@ -52,11 +52,13 @@ void Exchange::accept_dispatched(int source) {
   log_.push_back({Phase::dispatch, source, false, blocks * comm::kBlockBytes, h.rows});
   i.active = true;
   i.rows = wrong || failed ? 0 : h.rows;
-  i.more_rows = wrong || failed ? 0 : h.more_rows;
-  if (wrong) {
-    record_violation(source, Phase::dispatch, *wrong);
-  } else if (failed && !first_part_done_) {
+  // Whatever call the message belongs to, its source waits for as many answers as it announced pieces.
+  i.more_rows = failed || h.magic != comm::MessageHeader::kMagic ? 0 : h.more_rows;
+  // A failed rank ends the call for all, in whichever call it believes itself to be.
+  if (failed && !first_part_done_ && h.magic == comm::MessageHeader::kMagic) {
     i.failure = failure_in(h);
+  } else if (wrong) {
+    record_violation(source, Phase::dispatch, *wrong);
   }
 }
 

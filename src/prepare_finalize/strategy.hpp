@@ -38,8 +38,6 @@ class Strategy : public PrepareFinalize {
   [[nodiscard]] const StrategyTerms& terms() const { return *terms_; }
 
  private:
-  [[nodiscard]] comm::Failure check_input(const PrepareInput& input, const ExecutionContext& context) const;
-  [[nodiscard]] std::string input_fault(const PrepareInput& input) const;
   [[nodiscard]] comm::Failure check_output(const Call& call, const ExpertOutput& output,
                                            const ExecutionContext& context) const;
   Call& checked(Receipt& receipt, std::string_view what) const;

@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "prepare_finalize/bad_input.hpp"
 #include "prepare_finalize/parallel_rows.hpp"
 #include "prepare_finalize/slots.hpp"
 #include "prepare_finalize/strategy.hpp"
@@ -26,7 +27,7 @@ comm::Failure Strategy::check_output(const Call& call, const ExpertOutput& outpu
     return {};
   context.log(LogLevel::error, fmt::format("rank {}: combine: expert output is {}, wanted [{}, {}] f32", call.rank(),
                                            describe(rows), wanted, config().hidden));
-  return failure(ErrorCode::input, comm::MessageError::bad_input);
+  return bad_input(BadField::output, rows.rows, call.rank());
 }
 
 /// Rounds the part's outputs into messages, this rank's own into the place where they would arrive. False if there is
@@ -102,7 +103,7 @@ std::unique_ptr<PendingCombine> Strategy::finalize_async(Receipt receipt, const 
     context.log(LogLevel::error,
                 fmt::format("rank {}: combine: y is {} and routing has {} rows, wanted [{}, {}] f32", call->rank(),
                             describe(y), routing.tokens(), call->tokens, config().hidden));
-    failed = failure(ErrorCode::input, comm::MessageError::bad_input);
+    failed = bad_input(BadField::y, y.rows, call->rank());
   }
   if (!failed.any() && !exchange.draining() && !answer(*call, output, true, context))
     failed = failure(ErrorCode::internal, comm::MessageError::stage_failed);

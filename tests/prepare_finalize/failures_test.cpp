@@ -87,7 +87,7 @@ TEST_P(Failures, TheLowestRankIsNamed) {
 
 TEST_P(Failures, BadShapesOnTheLastRank) {
   const int failing = world_size() - 1;
-  for (int fault = 0; fault < 6; ++fault) {
+  for (int fault = 0; fault < 7; ++fault) {
     const Input input(case_, random_routing(case_));
     OwnedRouting wide(input.x.rows, 3);
     auto prepare = input.prepare(case_);
@@ -99,9 +99,18 @@ TEST_P(Failures, BadShapesOnTheLastRank) {
       if (fault == 3) prepare.routing = wide.view();
       if (fault == 4) prepare.x.rows -= 1;
       if (fault == 5) prepare.x.data = nullptr;
+      if (fault == 6) prepare.failure = ErrorCode::input;
     }
     const auto caught = caught_by([&] { (void)part_->prepare(prepare, context_); });
-    expect_same_everywhere(caught, ErrorCode::input, failing, "dispatch", fmt::format("rank {}: ", failing));
+    const std::vector<std::string> texts{"hidden of x: found 15, wanted 16",
+                                         "dtype of x: found i32, wanted f32, f16 or bf16",
+                                         "rows of the routing: found ",
+                                         "top_k of the routing: found 3, wanted 2",
+                                         "rows of x: found ",
+                                         "data of x: found null",
+                                         "arguments of the call: found some that it refused"};
+    expect_same_everywhere(caught, ErrorCode::input, failing, "dispatch",
+                           fmt::format("rank {}: {}", failing, texts[static_cast<std::size_t>(fault)]));
     expect_next_call_works();
   }
 }
@@ -113,7 +122,8 @@ TEST_P(Failures, TooManyTokens) {
   EXPECT_EQ(bounded->max_num_tokens_per_rank(), 5);
   const Input input(case_, random_routing(case_));
   const auto caught = caught_by([&] { (void)bounded->prepare(input.prepare(case_), context_); });
-  expect_same_everywhere(caught, ErrorCode::input, 0, "dispatch", "rank 0: ");
+  expect_same_everywhere(caught, ErrorCode::input, 0, "dispatch",
+                         "rank 0: tokens: found 6, wanted at most max_num_tokens_per_rank = 5 (dispatch)");
   expect_next_call_works();
 }
 

@@ -1,4 +1,4 @@
-/// Random calls with a lagging rank, failures and drops among them. EPMOE_SOAK_STEPS sets the number of steps (200),
+/// Random calls with a lagging rank, failures and drops among them. EPMOE_SOAK_STEPS sets the number of steps (500),
 /// EPMOE_SOAK_SEED the seed (otherwise one from the clock, printed).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ enum class Mishap { none, bad_id, stage_fails, dropped_dispatch, dropped_receipt
 TEST(Soak, RandomCallsWithALaggingRank) {
   const TestContext context;
   const auto seed = agreed_seed(context);
-  const auto steps = setting("EPMOE_SOAK_STEPS", 200);
+  const auto steps = setting("EPMOE_SOAK_STEPS", 500);
   comm::GroupConfig tight;
   tight.receive_budget_bytes = 3000;
   tight.send_window = 1;

@@ -92,12 +92,13 @@ Catalog Catalog::read(const fs::path& path) {
     for (const std::string& name : present)
       if (name != used) catalog.notes_.push_back(fmt::format("{}: ignored, since there is a {}", name, used));
   } else if (present.empty()) {
-    const bool pickled = fs::exists(path / "pytorch_model.bin", error) || fs::exists(path / "pytorch_model.bin.index.json", error);
+    const bool pickled =
+        fs::exists(path / "pytorch_model.bin", error) || fs::exists(path / "pytorch_model.bin.index.json", error);
     fail(path, fmt::format("no {}, no {} and no other *.safetensors{}", kSingle, kIndex,
                            pickled ? "; pytorch_model.bin is not read, convert it to safetensors" : ""));
   } else {
-    fail(path, fmt::format("{} ({}) but no {} to say which tensors are where", count_text(present.size(), "safetensors file"),
-                           list_text(present), kIndex));
+    fail(path, fmt::format("{} ({}) but no {} to say which tensors are where",
+                           count_text(present.size(), "safetensors file"), list_text(present), kIndex));
   }
   return catalog;
 }
@@ -109,7 +110,9 @@ const TensorInfo* Catalog::find(const std::string& name) const {
 
 const TensorInfo& Catalog::at(const std::string& name) const {
   if (const TensorInfo* tensor = find(name)) return *tensor;
-  const fs::path where = files_.empty() ? fs::path("checkpoint") : files_.size() == 1 ? files_[0] : files_[0].parent_path();
+  const fs::path where = files_.empty()       ? fs::path("checkpoint")
+                         : files_.size() == 1 ? files_[0]
+                                              : files_[0].parent_path();
   fail(where, name, fmt::format("missing; {} present", count_text(tensors_.size(), "tensor")));
 }
 

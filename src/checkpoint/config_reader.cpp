@@ -18,7 +18,9 @@ constexpr const char* kFile = "config.json";
 
 }  // namespace
 
-std::string read_config(const std::filesystem::path& dir) { return read_text(dir / kFile); }
+std::string read_config(const std::filesystem::path& dir) {
+  return read_text(dir / kFile);
+}
 
 ConfigReader::ConfigReader(const std::string& text)
     : root_(std::make_shared<const nlohmann::json>(parse_json(text, kFile))) {
@@ -43,7 +45,8 @@ void ConfigReader::refuse(std::string_view key, std::string_view found, std::str
 std::optional<std::int64_t> ConfigReader::integer(std::string_view key) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return std::nullopt;
-  const bool fits = value->is_number_integer() && !(value->is_number_unsigned() && value->get<std::uint64_t>() > INT64_MAX);
+  const bool fits =
+      value->is_number_integer() && !(value->is_number_unsigned() && value->get<std::uint64_t>() > INT64_MAX);
   if (!fits) refuse(key, in_quotes(value->dump()), "an integer");
   return value->get<std::int64_t>();
 }
@@ -66,7 +69,8 @@ std::optional<std::int64_t> ConfigReader::integer(std::initializer_list<std::str
   return chosen;
 }
 
-std::int64_t ConfigReader::required(std::initializer_list<std::string_view> keys, std::int64_t low, std::int64_t high) const {
+std::int64_t ConfigReader::required(std::initializer_list<std::string_view> keys, std::int64_t low,
+                                    std::int64_t high) const {
   const auto value = integer(keys);
   std::string_view used = *keys.begin();
   for (const std::string_view key : keys)
@@ -133,8 +137,10 @@ void ConfigReader::refuse_quantized() const {
     if (value->is_object())
       if (const auto found = value->find("quant_method"); found != value->end() && found->is_string())
         method = found->get<std::string>();
-    fail(kFile, fmt::format("{} says the weights are quantised (quant_method {}); only F32, F16 and BF16 checkpoints are "
-                            "supported yet", key, in_quotes(method)));
+    fail(kFile,
+         fmt::format("{} says the weights are quantised (quant_method {}); only F32, F16 and BF16 checkpoints are "
+                     "supported yet",
+                     key, in_quotes(method)));
   }
 }
 

@@ -22,7 +22,8 @@ class ConfigReader {
   /// The first of several spellings that is there; two that differ are an error.
   [[nodiscard]] std::optional<std::int64_t> integer(std::initializer_list<std::string_view> keys) const;
   /// An error unless it is there and in [low, high].
-  [[nodiscard]] std::int64_t required(std::initializer_list<std::string_view> keys, std::int64_t low, std::int64_t high) const;
+  [[nodiscard]] std::int64_t required(std::initializer_list<std::string_view> keys, std::int64_t low,
+                                      std::int64_t high) const;
   [[nodiscard]] double number(std::string_view key, double absent) const;
   [[nodiscard]] bool boolean(std::string_view key, bool absent) const;
   [[nodiscard]] std::optional<std::string> text(std::string_view key) const;

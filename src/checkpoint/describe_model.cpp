@@ -1,10 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <array>
-#include <optional>
-#include <unordered_set>
 
 #include "checkpoint/config_reader.hpp"
 #include "checkpoint/families/family_rules.hpp"
@@ -54,10 +50,11 @@ MoeModel describe_model(const std::string& config_json, const Catalog& catalog, 
   for (std::int64_t layer = 0; layer < rules.num_hidden_layers; ++layer)
     if (auto found = matcher.match(layer)) model.layers.push_back(std::move(*found));
   if (model.layers.empty())
-    throw CheckpointError(fmt::format("config.json: none of the {} layers is an MoE layer ({})", rules.num_hidden_layers,
-                                      rules.sparse_rule));
+    throw CheckpointError(fmt::format("config.json: none of the {} layers is an MoE layer ({})",
+                                      rules.num_hidden_layers, rules.sparse_rule));
   const LayerTensors& first = model.layers.front();
-  model.dtype = *dtype_of_name(catalog.at(first.fused() ? first.fused_gate_up : first.expert_prefix + "0." + first.gate_name).dtype);
+  model.dtype = *dtype_of_name(
+      catalog.at(first.fused() ? first.fused_gate_up : first.expert_prefix + "0." + first.gate_name).dtype);
   return model;
 }
 

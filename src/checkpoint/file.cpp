@@ -14,7 +14,9 @@
 namespace epmoe::checkpoint {
 namespace {
 
-std::string system_reason(int error) { return std::generic_category().message(error); }
+std::string system_reason(int error) {
+  return std::generic_category().message(error);
+}
 
 }  // namespace
 
@@ -22,7 +24,7 @@ File::File(const std::filesystem::path& path) : path_(path) {
   // O_NONBLOCK: opening a FIFO that nobody writes to must not hang; it has no effect on regular files.
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) fail(path, fmt::format("cannot open: {}", system_reason(errno)));
-  struct stat status {};
+  struct stat status{};
   const int failed = ::fstat(descriptor_, &status);
   if (failed != 0 || !S_ISREG(status.st_mode)) {
     const int error = errno;
@@ -32,7 +34,9 @@ File::File(const std::filesystem::path& path) : path_(path) {
   size_ = static_cast<std::uint64_t>(status.st_size);
 }
 
-File::~File() { ::close(descriptor_); }
+File::~File() {
+  ::close(descriptor_);
+}
 
 std::string File::read(std::uint64_t offset, std::uint64_t count) const {
   std::string out(count, '\0');
@@ -41,7 +45,9 @@ std::string File::read(std::uint64_t offset, std::uint64_t count) const {
     const ssize_t got = ::pread(descriptor_, out.data() + done, count - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail(path_, fmt::format("cannot read: {}", system_reason(errno)));
-    if (got == 0) fail(path_, fmt::format("ends at byte {}, wanted {} (is it still being written?)", offset + done, offset + count));
+    if (got == 0)
+      fail(path_,
+           fmt::format("ends at byte {}, wanted {} (is it still being written?)", offset + done, offset + count));
     done += static_cast<std::uint64_t>(got);
   }
   return out;
@@ -59,7 +65,8 @@ void refuse_other_formats(std::string_view start, const std::filesystem::path& f
   if (start.starts_with("version https://git-lfs"))
     fail(file, "is a Git LFS pointer, not the data; fetch it (git lfs pull)");
   if (start.starts_with("GGUF")) fail(file, "is a GGUF file, wanted safetensors");
-  if (start.starts_with("PK\x03\x04")) fail(file, "is a zip archive (a pickled PyTorch checkpoint?), wanted safetensors");
+  if (start.starts_with("PK\x03\x04"))
+    fail(file, "is a zip archive (a pickled PyTorch checkpoint?), wanted safetensors");
   if (start.starts_with("<!DOCTYPE") || start.starts_with("<!doctype") || start.starts_with("<html"))
     fail(file, "is a web page, not the data; the download failed");
 }

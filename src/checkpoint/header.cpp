@@ -22,10 +22,10 @@ using Path = std::filesystem::path;
 unsigned bits_of(std::string_view dtype) {
   using Entry = std::pair<std::string_view, unsigned>;
   static constexpr std::array<Entry, 22> kBits{{
-      {"F32", 32},      {"BF16", 16},     {"F16", 16},      {"BOOL", 8},     {"U8", 8},           {"I8", 8},
-      {"F8_E4M3", 8},   {"F8_E5M2", 8},   {"F8_E8M0", 8},   {"I16", 16},     {"U16", 16},         {"I32", 32},
-      {"U32", 32},      {"I64", 64},      {"U64", 64},      {"F64", 64},     {"C64", 64},         {"F4", 4},
-      {"F6_E2M3", 6},   {"F6_E3M2", 6},   {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
+      {"F32", 32},    {"BF16", 16},   {"F16", 16},        {"BOOL", 8},        {"U8", 8},   {"I8", 8},
+      {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8},     {"I16", 16},        {"U16", 16}, {"I32", 32},
+      {"U32", 32},    {"I64", 64},    {"U64", 64},        {"F64", 64},        {"C64", 64}, {"F4", 4},
+      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
   }};
   const auto* found = std::find_if(kBits.begin(), kBits.end(), [&](const Entry& e) { return e.first == dtype; });
   return found == kBits.end() ? 0 : found->second;
@@ -81,8 +81,9 @@ TensorInfo parse_entry(const std::string& name, const nlohmann::json& entry, con
   info.end = unsigned_of(offsets[1], "data_offsets", name, file);
   if (info.end < info.begin) fail(file, name, fmt::format("data_offsets [{}, {}] run backwards", info.begin, info.end));
   if (info.end - info.begin != total_bits / 8)
-    fail(file, name, fmt::format("data_offsets [{}, {}] hold {} bytes, but shape {} {} needs {}", info.begin, info.end,
-                                 info.end - info.begin, shape_text(info.shape), info.dtype, total_bits / 8));
+    fail(file, name,
+         fmt::format("data_offsets [{}, {}] hold {} bytes, but shape {} {} needs {}", info.begin, info.end,
+                     info.end - info.begin, shape_text(info.shape), info.dtype, total_bits / 8));
   return info;
 }
 
@@ -100,14 +101,17 @@ void check_cover(const std::vector<TensorInfo>& tensors, std::uint64_t data_byte
   const TensorInfo* previous = nullptr;
   for (const TensorInfo& tensor : tensors) {
     if (tensor.begin < covered)
-      fail(file, tensor.name, fmt::format("data_offsets [{}, {}] overlap those of {} [{}, {}]", tensor.begin, tensor.end,
-                                          in_quotes(previous->name), previous->begin, previous->end));
+      fail(file, tensor.name,
+           fmt::format("data_offsets [{}, {}] overlap those of {} [{}, {}]", tensor.begin, tensor.end,
+                       in_quotes(previous->name), previous->begin, previous->end));
     if (tensor.begin > covered)
-      fail(file, tensor.name, fmt::format("data_offsets start at {}, wanted {}: bytes between belong to no tensor",
-                                          tensor.begin, covered));
+      fail(
+          file, tensor.name,
+          fmt::format("data_offsets start at {}, wanted {}: bytes between belong to no tensor", tensor.begin, covered));
     if (tensor.end > data_bytes)
-      fail(file, tensor.name, fmt::format("truncated: data_offsets end at {}, but the file holds {} bytes of data",
-                                          tensor.end, data_bytes));
+      fail(file, tensor.name,
+           fmt::format("truncated: data_offsets end at {}, but the file holds {} bytes of data", tensor.end,
+                       data_bytes));
     covered = tensor.end;
     previous = &tensor;
   }
@@ -127,19 +131,22 @@ Header read_header(const Path& path) {
   if (file.size() < 8) fail(path, fmt::format("truncated: {}, wanted at least 8", count_text(file.size(), "byte")));
   const std::uint64_t length = length_field(file.read(0, 8));
   if (length > kMaxHeaderBytes)
-    fail(path, fmt::format("header length {} is over the format's limit of {}: not a safetensors file, or damaged", length,
-                           kMaxHeaderBytes));
+    fail(path, fmt::format("header length {} is over the format's limit of {}: not a safetensors file, or damaged",
+                           length, kMaxHeaderBytes));
   if (length > file.size() - 8)
     fail(path, fmt::format("truncated: the header should have {} bytes, but only {} follow its length", length,
                            file.size() - 8));
   header.header_bytes = 8 + length;
 
   const std::string text = file.read(8, length);
-  if (!text.starts_with('{')) fail(path, fmt::format("header starts with {}, wanted \"{{\"", in_quotes(text.substr(0, 8))));
+  if (!text.starts_with('{'))
+    fail(path, fmt::format("header starts with {}, wanted \"{{\"", in_quotes(text.substr(0, 8))));
   if (text.find('\0') != std::string::npos)
-    fail(path, "header is padded with NUL bytes, wanted spaces; write the file again with a writer that keeps the format");
+    fail(path,
+         "header is padded with NUL bytes, wanted spaces; write the file again with a writer that keeps the format");
   if (text.starts_with("{},\"__metadata__\""))
-    fail(path, "header is {},\"__metadata__\"…, the output of an old writer that was given no tensors; the file holds none");
+    fail(path,
+         "header is {},\"__metadata__\"…, the output of an old writer that was given no tensors; the file holds none");
   const auto json = parse_json(text, path);
   for (const auto& [name, entry] : json.items()) {
     if (name == "__metadata__")

@@ -43,10 +43,12 @@ ShardIndex read_shard_index(const fs::path& path, std::uint64_t* bytes) {
   if (map == json.end() || !map->is_object()) fail(path, "has no object \"weight_map\"");
   ShardIndex index;
   for (const auto& [tensor, file] : map->items()) {
-    if (!file.is_string()) fail(path, tensor, fmt::format("is placed in {}, wanted a file name", in_quotes(file.dump())));
+    if (!file.is_string())
+      fail(path, tensor, fmt::format("is placed in {}, wanted a file name", in_quotes(file.dump())));
     const auto& name = file.get_ref<const std::string&>();
     if (leaves_directory(name))
-      fail(path, tensor, fmt::format("is placed in {}, wanted the name of a file in the same directory", in_quotes(name)));
+      fail(path, tensor,
+           fmt::format("is placed in {}, wanted the name of a file in the same directory", in_quotes(name)));
     index.shards[name].push_back(tensor);
   }
   if (index.shards.empty()) fail(path, "\"weight_map\" names no tensor");
@@ -91,8 +93,10 @@ void refuse_missing_shards(const fs::path& dir, const fs::path& index_path, cons
       if (!held.contains(name)) nowhere.push_back(in_quotes(name));
     what += fmt::format(". The directory has {} that the index does not name ({}), ", count_text(strays.size(), "file"),
                         list_text(strays));
-    what += nowhere.empty() ? std::string("which hold all of these tensors: the index is stale, write one for the files that are there")
-                            : fmt::format("which lack {} of these tensors, the first {}", nowhere.size(), nowhere.front());
+    what +=
+        nowhere.empty()
+            ? std::string("which hold all of these tensors: the index is stale, write one for the files that are there")
+            : fmt::format("which lack {} of these tensors, the first {}", nowhere.size(), nowhere.front());
   }
   fail(index_path, what);
 }

@@ -48,9 +48,11 @@ LayerMatcher::LayerMatcher(const FamilyRules& rules, const Catalog& catalog) : r
         if (rest.substr(dot + 1).starts_with(block)) return;
     }
   }
-  throw CheckpointError(fmt::format(
-      "no tensor of an MoE layer found: wanted names like {}layers.0.{}gate.weight, {}", kRoots.front(), rules.blocks.front(),
-      catalog.tensors().empty() ? std::string("found no tensors") : "found " + in_quotes(catalog.tensors().begin()->first)));
+  throw CheckpointError(fmt::format("no tensor of an MoE layer found: wanted names like {}layers.0.{}gate.weight, {}",
+                                    kRoots.front(), rules.blocks.front(),
+                                    catalog.tensors().empty()
+                                        ? std::string("found no tensors")
+                                        : "found " + in_quotes(catalog.tensors().begin()->first)));
 }
 
 bool LayerMatcher::any_below(const std::string& prefix) const {
@@ -72,11 +74,13 @@ std::optional<LayerTensors> LayerMatcher::match(std::int64_t layer) const {
   const bool sparse = rules_.sparse(layer);
   if (!block && !sparse) return std::nullopt;
   if (!block)
-    throw CheckpointError(fmt::format("layer {}: config.json makes it an MoE layer ({}), but there is no tensor under {}{}gate.weight",
-                                      layer, rules_.sparse_rule, prefix, rules_.blocks.front()));
+    throw CheckpointError(
+        fmt::format("layer {}: config.json makes it an MoE layer ({}), but there is no tensor under {}{}gate.weight",
+                    layer, rules_.sparse_rule, prefix, rules_.blocks.front()));
   if (!sparse)
-    throw CheckpointError(fmt::format("layer {}: config.json makes it a dense layer ({}), but there are expert tensors under {}",
-                                      layer, rules_.sparse_rule, *block));
+    throw CheckpointError(
+        fmt::format("layer {}: config.json makes it a dense layer ({}), but there are expert tensors under {}", layer,
+                    rules_.sparse_rule, *block));
   LayerTensors tensors;
   tensors.layer = layer;
   tensors.config = rules_.config;
@@ -144,8 +148,9 @@ void LayerMatcher::check(const Expected& expected) const {
   const TensorInfo& found = catalog_.at(expected.name);
   const auto& file = catalog_.files()[found.file];
   if (found.shape != expected.shape)
-    fail(file, found.name, fmt::format("shape {}, wanted {} (config.json: {})", shape_text(found.shape),
-                                       shape_text(expected.shape), expected.why));
+    fail(file, found.name,
+         fmt::format("shape {}, wanted {} (config.json: {})", shape_text(found.shape), shape_text(expected.shape),
+                     expected.why));
   const auto dtype = dtype_of_name(found.dtype);
   if (!dtype || *dtype == DType::i32) fail(file, found.name, dtype_refusal(found.dtype));
 }
@@ -159,10 +164,13 @@ void LayerMatcher::refuse_unmapped(const std::string& block, const std::vector<E
     if (!name.starts_with(block)) break;
     if (mapped.contains(name)) continue;
     const auto& file = catalog_.files()[it->second.file];
-    const auto index = name.starts_with(experts) ? leading_index(std::string_view(name).substr(experts.size())) : std::nullopt;
+    const auto index =
+        name.starts_with(experts) ? leading_index(std::string_view(name).substr(experts.size())) : std::nullopt;
     if (index && *index >= rules_.config.experts)
-      fail(file, name, fmt::format("belongs to expert {}, but config.json has {} experts", *index, rules_.config.experts));
-    fail(file, name, "is part of an MoE block, but this model family has no place for it; ignoring it would give wrong results");
+      fail(file, name,
+           fmt::format("belongs to expert {}, but config.json has {} experts", *index, rules_.config.experts));
+    fail(file, name,
+         "is part of an MoE block, but this model family has no place for it; ignoring it would give wrong results");
   }
 }
 

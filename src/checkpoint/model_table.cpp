@@ -66,7 +66,9 @@ std::int64_t times(std::int64_t count, double scale, std::int64_t least) {
 
 }  // namespace
 
-std::span<const ModelShape> model_table() { return kModels; }
+std::span<const ModelShape> model_table() {
+  return kModels;
+}
 
 const ModelShape& find_model(std::string_view name) {
   std::vector<std::string> known;
@@ -92,7 +94,8 @@ ModelShape scaled(const ModelShape& shape, double scale) {
   }
   constexpr std::int64_t kMaxExperts = 1024;
   if (out.experts > kMaxExperts)
-    throw ConfigError(fmt::format("scale {} gives {} {} experts, wanted at most {}", scale, shape.name, out.experts, kMaxExperts));
+    throw ConfigError(
+        fmt::format("scale {} gives {} {} experts, wanted at most {}", scale, shape.name, out.experts, kMaxExperts));
   return out;
 }
 

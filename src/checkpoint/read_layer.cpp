@@ -10,7 +10,8 @@ namespace epmoe::checkpoint {
 ExpertWeights read_expert(TensorReader& reader, const LayerTensors& layer, std::int64_t expert) {
   const MoeConfig& moe = layer.config;
   if (expert < 0 || expert >= moe.experts)
-    throw InputError(fmt::format("layer {}: expert {} asked for, wanted 0 to {}", layer.layer, expert, moe.experts - 1));
+    throw InputError(
+        fmt::format("layer {}: expert {} asked for, wanted 0 to {}", layer.layer, expert, moe.experts - 1));
   const std::int64_t hidden = moe.hidden, intermediate = moe.intermediate;
   if (layer.fused()) {
     const ConstMatrixView gate_up = reader.plane(layer.fused_gate_up, moe.experts, expert, 2 * intermediate, hidden);

@@ -105,7 +105,8 @@ std::uint64_t checked_bytes(const TensorSpec& spec) {
   std::uint64_t bytes = static_cast<std::uint64_t>(size_bytes(spec.dtype));
   for (const std::int64_t extent : spec.shape)
     if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes))
-      throw InputError(fmt::format("tensor {}: shape {} cannot be written", in_quotes(spec.name), shape_text(spec.shape)));
+      throw InputError(
+          fmt::format("tensor {}: shape {} cannot be written", in_quotes(spec.name), shape_text(spec.shape)));
   return bytes;
 }
 
@@ -160,8 +161,8 @@ void stream_safetensors(const fs::path& path, std::span<const TensorSpec> specs,
   std::vector<std::string_view> names;
   for (const TensorSpec& spec : specs) {
     if (dtype_rank(spec.dtype) < 0)
-      throw InputError(fmt::format("tensor {}: dtype {} is not written, wanted f32, f16, bf16 or i32", in_quotes(spec.name),
-                                   epmoe::name(spec.dtype)));
+      throw InputError(fmt::format("tensor {}: dtype {} is not written, wanted f32, f16, bf16 or i32",
+                                   in_quotes(spec.name), epmoe::name(spec.dtype)));
     if (spec.name == "__metadata__") throw InputError("tensor \"__metadata__\": the format keeps this name for itself");
     names.push_back(spec.name);
   }
@@ -193,8 +194,8 @@ void stream_safetensors(const fs::path& path, std::span<const TensorSpec> specs,
         sink(bytes);
       });
       if (written != checked_bytes(specs[i]))
-        throw InternalError(fmt::format("tensor {}: {} bytes were produced, wanted {}", in_quotes(specs[i].name), written,
-                                        checked_bytes(specs[i])));
+        throw InternalError(fmt::format("tensor {}: {} bytes were produced, wanted {}", in_quotes(specs[i].name),
+                                        written, checked_bytes(specs[i])));
     }
   });
 }

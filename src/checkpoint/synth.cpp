@@ -111,11 +111,13 @@ void prepare_directory(const fs::path& dir, Cleanup& cleanup) {
   std::vector<std::string> there = safetensors_files(dir);
   for (const char* name : {"config.json", "model.safetensors.index.json"})
     if (fs::exists(dir / name, error)) there.emplace_back(name);
-  if (!there.empty()) fail(dir, fmt::format("already holds a checkpoint ({}), wanted a directory without one", list_text(there)));
+  if (!there.empty())
+    fail(dir, fmt::format("already holds a checkpoint ({}), wanted a directory without one", list_text(there)));
 }
 
 void write_text(const fs::path& path, const std::string& text) {
-  write_atomically(path, [&](const ByteSink& sink) { sink({reinterpret_cast<const std::byte*>(text.data()), text.size()}); });
+  write_atomically(path,
+                   [&](const ByteSink& sink) { sink({reinterpret_cast<const std::byte*>(text.data()), text.size()}); });
 }
 
 std::string index_text(const std::vector<std::span<const TensorSpec>>& shards, const std::vector<std::string>& files,
@@ -131,8 +133,8 @@ std::string index_text(const std::vector<std::span<const TensorSpec>>& shards, c
 void require_supported(const ModelShape& shape) {
   const auto built = family_names();
   if (std::find(built.begin(), built.end(), shape.family) == built.end())
-    throw ConfigError(fmt::format("model {}: its family {} is not supported yet; supported: {}", shape.name, shape.family,
-                                  fmt::join(built, ", ")));
+    throw ConfigError(fmt::format("model {}: its family {} is not supported yet; supported: {}", shape.name,
+                                  shape.family, fmt::join(built, ", ")));
 }
 
 }  // namespace
@@ -147,7 +149,8 @@ void synthesize(const std::string& model_name, const fs::path& dir, double scale
   synthesize(scaled(shape, scale), dir, options, progress);
 }
 
-void synthesize(const ModelShape& shape, const fs::path& dir, const SynthOptions& options, const SynthProgress& progress) {
+void synthesize(const ModelShape& shape, const fs::path& dir, const SynthOptions& options,
+                const SynthProgress& progress) {
   require_supported(shape);
   if (options.dtype != DType::f32 && options.dtype != DType::f16 && options.dtype != DType::bf16)
     throw ConfigError(fmt::format("dtype is {}, wanted f32, f16 or bf16", name(options.dtype)));
@@ -160,7 +163,8 @@ void synthesize(const ModelShape& shape, const fs::path& dir, const SynthOptions
   const auto shards = cut_into_shards(tensors, options.max_shard_bytes);
   std::vector<std::string> files;
   for (std::size_t s = 0; s < shards.size(); ++s) {
-    files.push_back(shards.size() == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", s + 1, shards.size()));
+    files.push_back(shards.size() == 1 ? "model.safetensors"
+                                       : fmt::format("model-{:05}-of-{:05}.safetensors", s + 1, shards.size()));
     cleanup.add(dir / files.back());
     stream_safetensors(dir / files.back(), shards[s], [&](std::size_t i, const ByteSink& sink) {
       produce_tensor(shards[s][i], options.seed, sink);

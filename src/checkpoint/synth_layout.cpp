@@ -7,10 +7,15 @@
 namespace epmoe::checkpoint {
 namespace {
 
-bool is_mixtral(const ModelShape& shape) { return shape.family == "mixtral"; }
-bool is_deepseek(const ModelShape& shape) { return shape.family == "deepseek_v2" || shape.family == "deepseek_v3"; }
+bool is_mixtral(const ModelShape& shape) {
+  return shape.family == "mixtral";
+}
+bool is_deepseek(const ModelShape& shape) {
+  return shape.family == "deepseek_v2" || shape.family == "deepseek_v3";
+}
 
-void add_experts(std::vector<TensorSpec>& out, const ModelShape& shape, const std::string& block, const SynthOptions& options) {
+void add_experts(std::vector<TensorSpec>& out, const ModelShape& shape, const std::string& block,
+                 const SynthOptions& options) {
   const std::int64_t hidden = shape.hidden, inner = shape.intermediate;
   if (options.fused) {
     out.push_back({block + "experts.gate_up_proj", options.dtype, {shape.experts, 2 * inner, hidden}});
@@ -45,7 +50,9 @@ std::string synth_config(const ModelShape& shape, DType dtype) {
   config["num_hidden_layers"] = shape.layers();
   config["num_experts_per_tok"] = shape.top_k;
   config["torch_dtype"] = dtype == DType::f32 ? "float32" : dtype == DType::f16 ? "float16" : "bfloat16";
-  config[is_mixtral(shape) ? "num_local_experts" : is_deepseek(shape) ? "n_routed_experts" : "num_experts"] = shape.experts;
+  config[is_mixtral(shape)    ? "num_local_experts"
+         : is_deepseek(shape) ? "n_routed_experts"
+                              : "num_experts"] = shape.experts;
   if (is_mixtral(shape) || shape.family == "olmoe") {
     config["intermediate_size"] = shape.intermediate;
   } else {

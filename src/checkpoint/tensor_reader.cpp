@@ -20,7 +20,8 @@ struct TensorReader::Map {
   Map(const std::filesystem::path& path, std::uint64_t wanted_size) : size(wanted_size) {
     const File file(path);
     if (file.size() != wanted_size)
-      fail(path, fmt::format("has {} bytes, but had {} when its header was read: it changed since", file.size(), wanted_size));
+      fail(path, fmt::format("has {} bytes, but had {} when its header was read: it changed since", file.size(),
+                             wanted_size));
     void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
     if (mapped == MAP_FAILED)
       fail(path, fmt::format("cannot map {} bytes: {}", size, std::generic_category().message(errno)));
@@ -68,7 +69,8 @@ namespace {
 
 DType float_dtype(const Catalog& catalog, const TensorInfo& tensor) {
   const auto dtype = dtype_of_name(tensor.dtype);
-  if (!dtype || *dtype == DType::i32) wrong(catalog, tensor, fmt::format("dtype {}, wanted F32, F16 or BF16", tensor.dtype));
+  if (!dtype || *dtype == DType::i32)
+    wrong(catalog, tensor, fmt::format("dtype {}, wanted F32, F16 or BF16", tensor.dtype));
   return *dtype;
 }
 
@@ -107,7 +109,8 @@ ConstMatrixView TensorReader::plane(const std::string& name, std::int64_t planes
                                     std::int64_t cols) {
   const TensorInfo& tensor = catalog_->at(name);
   if (tensor.shape != std::vector<std::int64_t>{planes, rows, cols})
-    wrong(*catalog_, tensor, fmt::format("shape {}, wanted [{}, {}, {}]", shape_text(tensor.shape), planes, rows, cols));
+    wrong(*catalog_, tensor,
+          fmt::format("shape {}, wanted [{}, {}, {}]", shape_text(tensor.shape), planes, rows, cols));
   if (index < 0 || index >= planes)
     throw InputError(fmt::format("tensor {}: plane {} asked for, wanted 0 to {}", in_quotes(name), index, planes - 1));
   const DType dtype = float_dtype(*catalog_, tensor);

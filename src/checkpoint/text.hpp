@@ -11,7 +11,8 @@
 /// Pieces of error messages. What comes from a file may hold anything, so it is quoted before it is shown.
 namespace epmoe::checkpoint {
 
-/// In double quotes, control characters escaped, cut after 160 bytes: one line whatever the file says.
+/// In double quotes, cut after some 160 bytes; control characters and what is not UTF-8 are escaped: one line of valid
+/// text whatever the file says.
 std::string in_quotes(std::string_view text);
 /// "[2, 3]"
 std::string shape_text(std::span<const std::int64_t> shape);

@@ -16,7 +16,8 @@ class FamilyErrors : public ::testing::Test {
     expect_error<CheckpointError>([&] { model.describe(dir_.path(), catalog); }, parts);
   }
   /// With one setting changed.
-  void refused(const std::string& family, const std::string& key, const nlohmann::json& value, const std::vector<std::string>& parts) {
+  void refused(const std::string& family, const std::string& key, const nlohmann::json& value,
+               const std::vector<std::string>& parts) {
     SCOPED_TRACE(key + " = " + value.dump());
     TestModel model = test_model(family, false);
     model.config[key] = value;
@@ -31,12 +32,14 @@ class FamilyErrors : public ::testing::Test {
 
 TEST_F(FamilyErrors, UnknownModelTypeListsTheKnown) {
   refused("qwen3_moe", "model_type", "gpt_neo",
-          {"config.json", "unknown model_type \"gpt_neo\"", "known: deepseek_v2, deepseek_v3, mixtral, olmoe, qwen2_moe, qwen3_moe"});
+          {"config.json", "unknown model_type \"gpt_neo\"",
+           "known: deepseek_v2, deepseek_v3, mixtral, olmoe, qwen2_moe, qwen3_moe"});
   refused("qwen3_moe", "model_type", nullptr, {"model_type is missing", "qwen3_moe"});
   refused("qwen3_moe", "model_type", 7, {"model_type", "a string"});
   model_.write(dir_.path());
-  expect_error<CheckpointError>([&] { describe_model(read_config(dir_.path()), Catalog::read(dir_.path()), "nonsense"); },
-                                {"unknown family \"nonsense\"", "known: deepseek_v2"});
+  expect_error<CheckpointError>(
+      [&] { describe_model(read_config(dir_.path()), Catalog::read(dir_.path()), "nonsense"); },
+      {"unknown family \"nonsense\"", "known: deepseek_v2"});
 }
 
 TEST_F(FamilyErrors, ConfigFileThatCannotBeUsed) {
@@ -87,7 +90,8 @@ TEST_F(FamilyErrors, SettingsThatDoNotFit) {
 }
 
 TEST_F(FamilyErrors, QuantisedCheckpointsAreRefusedByMethod) {
-  refused("deepseek_v3", "quantization_config", {{"quant_method", "fp8"}, {"fmt", "e4m3"}}, {"quantization_config", "quant_method \"fp8\"", "F32, F16 and BF16"});
+  refused("deepseek_v3", "quantization_config", {{"quant_method", "fp8"}, {"fmt", "e4m3"}},
+          {"quantization_config", "quant_method \"fp8\"", "F32, F16 and BF16"});
   refused("qwen3_moe", "quantization_config", {{"bits", 4}}, {"quantization_config", "\"unknown\""});
   refused("qwen3_moe", "compression_config", {{"quant_method", "compressed-tensors"}}, {"\"compressed-tensors\""});
   TestModel model = test_model("qwen3_moe", false);
@@ -97,8 +101,8 @@ TEST_F(FamilyErrors, QuantisedCheckpointsAreRefusedByMethod) {
 }
 
 TEST_F(FamilyErrors, MissingTensors) {
-  for (const std::string name : {"model.layers.1.mlp.experts.7.down_proj.weight", "model.layers.1.mlp.experts.0.gate_proj.weight",
-                                 "model.layers.2.mlp.gate.weight"}) {
+  for (const std::string name : {"model.layers.1.mlp.experts.7.down_proj.weight",
+                                 "model.layers.1.mlp.experts.0.gate_proj.weight", "model.layers.2.mlp.gate.weight"}) {
     TestModel model = test_model("qwen3_moe", false);
     model.remove(name);
     refused(model, {"model.safetensors", "tensor \"" + name + "\"", "missing"});
@@ -133,18 +137,23 @@ TEST_F(FamilyErrors, TensorsWithoutAPlace) {
 }
 
 TEST_F(FamilyErrors, WrongShapesNameTheConfigKeys) {
-  const auto reshaped = [&](const std::string& family, bool fused, const std::string& name, std::vector<std::int64_t> shape,
-                            const std::vector<std::string>& parts) {
+  const auto reshaped = [&](const std::string& family, bool fused, const std::string& name,
+                            std::vector<std::int64_t> shape, const std::vector<std::string>& parts) {
     TestModel model = test_model(family, fused);
     model.tensor(name).shape = std::move(shape);
     refused(model, parts);
   };
   reshaped("qwen3_moe", false, "model.layers.1.mlp.experts.4.up_proj.weight", {kHidden, kIntermediate},
-           {"model.safetensors", "tensor \"model.layers.1.mlp.experts.4.up_proj.weight\"", "[6, 5], wanted [5, 6]", "moe_intermediate_size, hidden_size"});
-  reshaped("mixtral", false, "model.layers.1.block_sparse_moe.experts.4.w2.weight", {7, kIntermediate}, {"[7, 5], wanted [6, 5]", "intermediate_size"});
-  reshaped("qwen3_moe", false, "model.layers.0.mlp.gate.weight", {9, kHidden}, {"[9, 6], wanted [8, 6]", "experts, hidden_size"});
-  reshaped("qwen3_moe", true, "model.layers.0.mlp.experts.gate_up_proj", {kExperts, kHidden, 2 * kIntermediate}, {"[8, 6, 10], wanted [8, 10, 6]"});
-  reshaped("qwen3_moe", true, "model.layers.0.mlp.experts.down_proj", {7, kHidden, kIntermediate}, {"[7, 6, 5], wanted [8, 6, 5]"});
+           {"model.safetensors", "tensor \"model.layers.1.mlp.experts.4.up_proj.weight\"", "[6, 5], wanted [5, 6]",
+            "moe_intermediate_size, hidden_size"});
+  reshaped("mixtral", false, "model.layers.1.block_sparse_moe.experts.4.w2.weight", {7, kIntermediate},
+           {"[7, 5], wanted [6, 5]", "intermediate_size"});
+  reshaped("qwen3_moe", false, "model.layers.0.mlp.gate.weight", {9, kHidden},
+           {"[9, 6], wanted [8, 6]", "experts, hidden_size"});
+  reshaped("qwen3_moe", true, "model.layers.0.mlp.experts.gate_up_proj", {kExperts, kHidden, 2 * kIntermediate},
+           {"[8, 6, 10], wanted [8, 10, 6]"});
+  reshaped("qwen3_moe", true, "model.layers.0.mlp.experts.down_proj", {7, kHidden, kIntermediate},
+           {"[7, 6, 5], wanted [8, 6, 5]"});
   reshaped("deepseek_v3", true, "model.layers.2.mlp.gate.e_score_correction_bias", {1, 8}, {"[1, 8], wanted [8]"});
   reshaped("deepseek_v3", true, "model.layers.2.mlp.shared_experts.up_proj.weight", {5, 6}, {"[5, 6], wanted [10, 6]"});
   reshaped("qwen2_moe", true, "model.layers.2.mlp.shared_expert_gate.weight", {6}, {"[6], wanted [1, 6]"});
@@ -156,7 +165,8 @@ TEST_F(FamilyErrors, DtypesOfLaterFormats) {
     model.tensor("model.layers.1.mlp.experts.2.down_proj.weight").dtype = dtype;
     refused(model, parts);
   };
-  retyped("F8_E4M3", {"tensor \"model.layers.1.mlp.experts.2.down_proj.weight\"", "dtype F8_E4M3, wanted F32, F16 or BF16", "fp8 weights are not supported yet"});
+  retyped("F8_E4M3", {"tensor \"model.layers.1.mlp.experts.2.down_proj.weight\"",
+                      "dtype F8_E4M3, wanted F32, F16 or BF16", "fp8 weights are not supported yet"});
   retyped("I8", {"dtype I8", "int8 weights are not supported yet"});
   retyped("I32", {"dtype I32", "int4 weights are not supported yet"});
   retyped("U8", {"dtype U8", "fp4 weights are not supported yet"});

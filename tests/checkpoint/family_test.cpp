@@ -15,7 +15,9 @@ struct Case {
   bool fused;
   std::string dtype;
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.family << (c.fused ? " fused " : " per expert ") << c.dtype; }
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.family << (c.fused ? " fused " : " per expert ") << c.dtype;
+}
 
 std::string bytes_at(ConstMatrixView view) {
   return {static_cast<const char*>(view.data), static_cast<std::size_t>(extent_bytes(view))};
@@ -58,7 +60,8 @@ TEST_P(FamilyLayout, EveryExpertIsItsOwnBytes) {
       EXPECT_EQ(weights.down.rows, kHidden);
       EXPECT_EQ(weights.gate_bias.rows, 0);
       if (fused) {
-        const std::string gate_up = tensor_bytes(block + "experts.gate_up_proj"), down = tensor_bytes(block + "experts.down_proj");
+        const std::string gate_up = tensor_bytes(block + "experts.gate_up_proj"),
+                          down = tensor_bytes(block + "experts.down_proj");
         const auto at = static_cast<std::uint64_t>(e) * one_matrix;
         EXPECT_EQ(bytes_at(weights.gate), gate_up.substr(2 * at, one_matrix));
         EXPECT_EQ(bytes_at(weights.up), gate_up.substr(2 * at + one_matrix, one_matrix));
@@ -93,11 +96,12 @@ TEST_P(FamilyLayout, EveryExpertIsItsOwnBytes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FamilyLayout,
-                         ::testing::Values(Case{"mixtral", false, "BF16"}, Case{"mixtral", true, "F32"}, Case{"qwen2_moe", false, "F32"},
-                                           Case{"qwen2_moe", true, "BF16"}, Case{"qwen3_moe", false, "F16"}, Case{"qwen3_moe", true, "BF16"},
-                                           Case{"olmoe", false, "BF16"}, Case{"olmoe", true, "F16"}, Case{"deepseek_v2", false, "BF16"},
-                                           Case{"deepseek_v2", true, "BF16"}, Case{"deepseek_v3", false, "BF16"},
-                                           Case{"deepseek_v3", true, "F32"}));
+                         ::testing::Values(Case{"mixtral", false, "BF16"}, Case{"mixtral", true, "F32"},
+                                           Case{"qwen2_moe", false, "F32"}, Case{"qwen2_moe", true, "BF16"},
+                                           Case{"qwen3_moe", false, "F16"}, Case{"qwen3_moe", true, "BF16"},
+                                           Case{"olmoe", false, "BF16"}, Case{"olmoe", true, "F16"},
+                                           Case{"deepseek_v2", false, "BF16"}, Case{"deepseek_v2", true, "BF16"},
+                                           Case{"deepseek_v3", false, "BF16"}, Case{"deepseek_v3", true, "F32"}));
 
 class FamilyConfig : public ::testing::Test {
  protected:

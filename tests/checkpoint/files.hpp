@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -37,7 +36,8 @@ class TempDir {
   [[nodiscard]] std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
   [[nodiscard]] std::vector<std::string> names() const {
     std::vector<std::string> out;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) out.push_back(entry.path().filename().string());
+    for (const auto& entry : std::filesystem::directory_iterator(path_))
+      out.push_back(entry.path().filename().string());
     std::sort(out.begin(), out.end());
     return out;
   }
@@ -73,7 +73,9 @@ struct FileTensor {
   std::string dtype = "F32";
 };
 inline std::size_t bytes_of(const FileTensor& entry) {
-  std::size_t bytes = entry.dtype == "F32" || entry.dtype == "I32" ? 4 : entry.dtype.starts_with("F8") || entry.dtype == "U8" || entry.dtype == "I8" ? 1 : 2;
+  std::size_t bytes = entry.dtype == "F32" || entry.dtype == "I32"                                  ? 4
+                      : entry.dtype.starts_with("F8") || entry.dtype == "U8" || entry.dtype == "I8" ? 1
+                                                                                                    : 2;
   for (const auto extent : entry.shape) bytes *= static_cast<std::size_t>(extent);
   return bytes;
 }
@@ -83,8 +85,9 @@ inline std::string safetensors(const std::vector<FileTensor>& entries) {
   std::size_t offset = 0;
   for (const FileTensor& entry : entries) {
     const std::size_t end = offset + bytes_of(entry);
-    header += fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", header.size() > 1 ? "," : "",
-                          entry.name, entry.dtype, fmt::join(entry.shape, ","), offset, end);
+    header +=
+        fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", header.size() > 1 ? "," : "",
+                    entry.name, entry.dtype, fmt::join(entry.shape, ","), offset, end);
     offset = end;
   }
   return safetensors(header + "}", offset);

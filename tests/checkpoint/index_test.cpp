@@ -11,9 +11,12 @@ using ::testing::HasSubstr;
 class Index : public ::testing::Test {
  protected:
   TempDir dir_;
-  void shard(const std::string& file, const std::vector<FileTensor>& entries) { write_file(dir_ / file, safetensors(entries)); }
+  void shard(const std::string& file, const std::vector<FileTensor>& entries) {
+    write_file(dir_ / file, safetensors(entries));
+  }
   void index(const std::string& weight_map) {
-    write_file(dir_ / "model.safetensors.index.json", R"({"metadata":{"total_size":1},"weight_map":)" + weight_map + "}");
+    write_file(dir_ / "model.safetensors.index.json",
+               R"({"metadata":{"total_size":1},"weight_map":)" + weight_map + "}");
   }
   void refused(std::vector<std::string> parts) {
     expect_error<CheckpointError>([&] { Catalog::read(dir_.path()); }, parts);
@@ -21,7 +24,8 @@ class Index : public ::testing::Test {
   void two_shards() {
     shard("model-00001-of-00002.safetensors", {{"a", {2}}, {"b", {3}}});
     shard("model-00002-of-00002.safetensors", {{"c", {4}}});
-    index(R"({"a":"model-00001-of-00002.safetensors","b":"model-00001-of-00002.safetensors","c":"model-00002-of-00002.safetensors"})");
+    index(
+        R"({"a":"model-00001-of-00002.safetensors","b":"model-00001-of-00002.safetensors","c":"model-00002-of-00002.safetensors"})");
   }
 };
 
@@ -37,15 +41,18 @@ TEST_F(Index, FindsTensorsInTheirShards) {
 TEST_F(Index, MissingShardFailsAndSaysWhatItHeld) {
   two_shards();
   std::filesystem::remove(dir_ / "model-00001-of-00002.safetensors");
-  refused({"model.safetensors.index.json", "1 of 2 shards are missing", "model-00001-of-00002.safetensors", "2 tensors", "\"a\""});
+  refused({"model.safetensors.index.json", "1 of 2 shards are missing", "model-00001-of-00002.safetensors", "2 tensors",
+           "\"a\""});
 }
 
 TEST_F(Index, StaleIndexBesideCompleteShards) {
   two_shards();
-  index(R"({"a":"model-00001-of-00003.safetensors","b":"model-00002-of-00003.safetensors","c":"model-00003-of-00003.safetensors"})");
+  index(
+      R"({"a":"model-00001-of-00003.safetensors","b":"model-00002-of-00003.safetensors","c":"model-00003-of-00003.safetensors"})");
   refused({"3 of 3 shards are missing", "model-00001-of-00003.safetensors", "2 files that the index does not name",
            "hold all of these tensors", "the index is stale"});
-  index(R"({"a":"model-00001-of-00003.safetensors","d":"model-00002-of-00003.safetensors","c":"model-00003-of-00003.safetensors"})");
+  index(
+      R"({"a":"model-00001-of-00003.safetensors","d":"model-00002-of-00003.safetensors","c":"model-00003-of-00003.safetensors"})");
   refused({"3 of 3 shards are missing", "lack 1 of these tensors, the first \"d\""});
 }
 
@@ -62,7 +69,8 @@ TEST_F(Index, StrayFilesAndTensorsAreNotedAndIgnored) {
   const Catalog catalog = Catalog::read(dir_.path());
   EXPECT_EQ(catalog.find("x"), nullptr);
   EXPECT_EQ(catalog.files()[catalog.at("a").file].filename(), "model-00001-of-00002.safetensors");
-  EXPECT_THAT(catalog.notes(), ElementsAre(HasSubstr("model-00002-of-00002.safetensors: 1 tensor that model.safetensors.index.json does not place there: \"a\""),
+  EXPECT_THAT(catalog.notes(), ElementsAre(HasSubstr("model-00002-of-00002.safetensors: 1 tensor that "
+                                                     "model.safetensors.index.json does not place there: \"a\""),
                                            HasSubstr("consolidated.safetensors: not named")));
 }
 
@@ -85,7 +93,8 @@ TEST_F(Index, SingleFileUnderAnyNameNeedsNoIndex) {
 
 TEST_F(Index, FileNamesStayInTheDirectory) {
   two_shards();
-  for (const char* name : {"../other.safetensors", "sub/other.safetensors", "/etc/passwd", "..", ".", "", "a\\\\b", "x..y", "a\\u0000b"}) {
+  for (const char* name :
+       {"../other.safetensors", "sub/other.safetensors", "/etc/passwd", "..", ".", "", "a\\\\b", "x..y", "a\\u0000b"}) {
     index(fmt::format(R"({{"a":"{}"}})", name));
     refused({"model.safetensors.index.json", "tensor \"a\"", "wanted the name of a file in the same directory"});
   }

@@ -13,8 +13,10 @@ class Reader : public ::testing::Test {
   TempDir dir_;
   Catalog catalog_;
   void SetUp() override {
-    write_file(dir_ / "model.safetensors",
-               safetensors({{"m", {2, 3}}, {"stack", {3, 2, 4}, "BF16"}, {"row", {5}}, {"ids", {2}, "I32"}, {"q", {4}, "F8_E4M3"}}));
+    write_file(
+        dir_ / "model.safetensors",
+        safetensors(
+            {{"m", {2, 3}}, {"stack", {3, 2, 4}, "BF16"}, {"row", {5}}, {"ids", {2}, "I32"}, {"q", {4}, "F8_E4M3"}}));
     catalog_ = Catalog::read(dir_.path());
   }
   [[nodiscard]] std::string bytes_at(ConstMatrixView view) const {
@@ -68,10 +70,12 @@ TEST_F(Reader, ReleasedViewsCanBeReadAgain) {
 
 TEST_F(Reader, WrongShapeOrDtypeIsNamed) {
   TensorReader reader(catalog_);
-  expect_error<CheckpointError>([&] { reader.matrix("m", 3, 2); }, {"model.safetensors", "tensor \"m\"", "[2, 3]", "wanted [3, 2]"});
+  expect_error<CheckpointError>([&] { reader.matrix("m", 3, 2); },
+                                {"model.safetensors", "tensor \"m\"", "[2, 3]", "wanted [3, 2]"});
   expect_error<CheckpointError>([&] { reader.matrix("row", 5, 1); }, {"tensor \"row\"", "[5]", "wanted [5, 1]"});
   expect_error<CheckpointError>([&] { reader.plane("m", 1, 0, 2, 3); }, {"tensor \"m\"", "wanted [1, 2, 3]"});
-  expect_error<CheckpointError>([&] { reader.plane("stack", 3, 0, 4, 2); }, {"tensor \"stack\"", "[3, 2, 4]", "wanted [3, 4, 2]"});
+  expect_error<CheckpointError>([&] { reader.plane("stack", 3, 0, 4, 2); },
+                                {"tensor \"stack\"", "[3, 2, 4]", "wanted [3, 4, 2]"});
   expect_error<InputError>([&] { reader.plane("stack", 3, 3, 2, 4); }, {"\"stack\"", "plane 3", "0 to 2"});
   expect_error<CheckpointError>([&] { reader.matrix("ids", 1, 2); }, {"tensor \"ids\"", "I32", "F32, F16 or BF16"});
   expect_error<CheckpointError>([&] { reader.matrix("q", 1, 4); }, {"tensor \"q\"", "F8_E4M3", "F32, F16 or BF16"});
@@ -84,8 +88,9 @@ TEST_F(Reader, FileChangedSinceItsHeaderWasRead) {
   const auto size = std::filesystem::file_size(path);
   std::filesystem::resize_file(path, size - 1);
   TensorReader reader(catalog_);
-  expect_error<CheckpointError>([&] { reader.matrix("m", 2, 3); },
-                                {"model.safetensors", fmt::format("has {} bytes", size - 1), fmt::format("had {}", size), "changed"});
+  expect_error<CheckpointError>(
+      [&] { reader.matrix("m", 2, 3); },
+      {"model.safetensors", fmt::format("has {} bytes", size - 1), fmt::format("had {}", size), "changed"});
   std::filesystem::remove(path);
   TensorReader another(catalog_);
   expect_error<CheckpointError>([&] { another.matrix("m", 2, 3); }, {"model.safetensors", "cannot open"});

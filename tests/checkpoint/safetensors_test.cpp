@@ -42,8 +42,9 @@ TEST_F(SafetensorsFile, ReadsNamesShapesAndPlaces) {
 
 TEST_F(SafetensorsFile, AcceptsWhatTheFormatAllows) {
   // Spaces after the header, any order of entries, an odd data start, null metadata, zero-size and rank-0 tensors.
-  const std::string header = R"({"b":{"dtype":"F32","shape":[],"data_offsets":[2,6]},"empty":{"dtype":"F32","shape":[0,7],"data_offsets":[2,2]},)"
-                             R"("a":{"dtype":"F16","shape":[1],"data_offsets":[0,2]},"__metadata__":null})";
+  const std::string header =
+      R"({"b":{"dtype":"F32","shape":[],"data_offsets":[2,6]},"empty":{"dtype":"F32","shape":[0,7],"data_offsets":[2,2]},)"
+      R"("a":{"dtype":"F16","shape":[1],"data_offsets":[0,2]},"__metadata__":null})";
   for (std::size_t spaces = 0; spaces < 9; ++spaces) {
     const Catalog catalog = accepted(safetensors(header + std::string(spaces, ' '), 6));
     EXPECT_EQ(catalog.at("b").shape, std::vector<std::int64_t>{});
@@ -56,12 +57,14 @@ TEST_F(SafetensorsFile, AcceptsWhatTheFormatAllows) {
   EXPECT_TRUE(accepted(safetensors("{}", 0)).tensors().empty());
   // Types that are never computed with are catalogued all the same, the packed ones included.
   const Catalog others = accepted(safetensors(
-      R"({"x":{"dtype":"F4","shape":[4],"data_offsets":[0,2]},"y":{"dtype":"F8_E8M0","shape":[1],"data_offsets":[2,3]},"z":{"dtype":"I64","shape":[1],"data_offsets":[3,11],"extra":1}})", 11));
+      R"({"x":{"dtype":"F4","shape":[4],"data_offsets":[0,2]},"y":{"dtype":"F8_E8M0","shape":[1],"data_offsets":[2,3]},"z":{"dtype":"I64","shape":[1],"data_offsets":[3,11],"extra":1}})",
+      11));
   EXPECT_EQ(others.tensors().size(), 3U);
 }
 
 TEST_F(SafetensorsFile, MisalignedDataIsReadAsItIs) {
-  const std::string header = R"({"pad":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"F32","shape":[1,2],"data_offsets":[1,9]}})";
+  const std::string header =
+      R"({"pad":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"F32","shape":[1,2],"data_offsets":[1,9]}})";
   for (std::size_t spaces = 0; spaces < 4; ++spaces) {
     std::string bytes = safetensors(header + std::string(spaces, ' '), 1);
     const float values[2] = {1.5F, -2.25F};
@@ -92,36 +95,49 @@ TEST_F(SafetensorsFile, HugeLengthField) {
 }
 
 TEST_F(SafetensorsFile, DuplicateKeysAreCalledDuplicates) {
-  refused_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8,
-                 {"duplicate key \"a\"", "each name once"});
-  refused_header(R"({"a":{"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]}})", 4, {"duplicate key \"shape\" in \"a\""});
+  refused_header(
+      R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+      8, {"duplicate key \"a\"", "each name once"});
+  refused_header(R"({"a":{"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]}})", 4,
+                 {"duplicate key \"shape\" in \"a\""});
   refused_header(R"({"__metadata__":{"k":"1","k":"2"}})", 0, {"duplicate key \"k\" in \"__metadata__\""});
 }
 
 TEST_F(SafetensorsFile, EveryByteHasOneOwner) {
-  refused_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12,
-                 {"tensor \"b\"", "[4, 12] overlap those of \"a\" [0, 8]"});
-  refused_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8,
-                 {"tensor \"b\"", "overlap", "\"a\""});
-  refused_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})", 12,
-                 {"tensor \"b\"", "start at 8, wanted 4"});
-  refused_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8, {"tensor \"a\"", "start at 4, wanted 0"});
-  refused_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 7, {"3 bytes follow the last tensor", "covers 4 of 7"});
+  refused_header(
+      R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
+      12, {"tensor \"b\"", "[4, 12] overlap those of \"a\" [0, 8]"});
+  refused_header(
+      R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+      8, {"tensor \"b\"", "overlap", "\"a\""});
+  refused_header(
+      R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
+      12, {"tensor \"b\"", "start at 8, wanted 4"});
+  refused_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8,
+                 {"tensor \"a\"", "start at 4, wanted 0"});
+  refused_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 7,
+                 {"3 bytes follow the last tensor", "covers 4 of 7"});
   refused_header("{}", 1, {"1 byte follow"});
 }
 
 TEST_F(SafetensorsFile, OffsetsMustFitTheShape) {
-  refused_header(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8, {"tensor \"a\"", "hold 8 bytes", "[3] F32 needs 12"});
+  refused_header(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8,
+                 {"tensor \"a\"", "hold 8 bytes", "[3] F32 needs 12"});
   refused_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8, {"tensor \"a\"", "run backwards"});
-  refused_header(R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}})", 1, {"tensor \"a\"", "whole number of bytes"});
-  refused_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,18446744073709551615]}})", 8, {"tensor \"a\"", "needs 8"});
+  refused_header(R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}})", 1,
+                 {"tensor \"a\"", "whole number of bytes"});
+  refused_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,18446744073709551615]}})", 8,
+                 {"tensor \"a\"", "needs 8"});
 }
 
 TEST_F(SafetensorsFile, ShapeProductsAreCheckedForOverflow) {
   // 2^32 * 2^32 wraps to 0, which would fit the empty range.
-  refused_header(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0, {"tensor \"a\"", "overflows"});
-  refused_header(R"({"a":{"dtype":"F64","shape":[2305843009213693952],"data_offsets":[0,0]}})", 0, {"tensor \"a\"", "overflows"});
-  refused_header(R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,0]}})", 0, {"tensor \"a\"", "overflows"});
+  refused_header(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0,
+                 {"tensor \"a\"", "overflows"});
+  refused_header(R"({"a":{"dtype":"F64","shape":[2305843009213693952],"data_offsets":[0,0]}})", 0,
+                 {"tensor \"a\"", "overflows"});
+  refused_header(R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,0]}})", 0,
+                 {"tensor \"a\"", "overflows"});
 }
 
 TEST_F(SafetensorsFile, WrongEntries) {
@@ -130,9 +146,12 @@ TEST_F(SafetensorsFile, WrongEntries) {
   refused_header(R"({"a":{"dtype":"F32","shape":[1]}})", 4, {"tensor \"a\"", "has no data_offsets"});
   refused_header(R"({"a":{"dtype":"FLOAT","shape":[1],"data_offsets":[0,4]}})", 4, {"tensor \"a\"", "\"FLOAT\""});
   refused_header(R"({"a":{"dtype":5,"shape":[1],"data_offsets":[0,4]}})", 4, {"tensor \"a\"", "dtype is not a string"});
-  refused_header(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4, {"tensor \"a\"", "\"-1\"", "non-negative"});
-  refused_header(R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", 4, {"tensor \"a\"", "non-negative integer"});
-  refused_header(R"({"a":{"dtype":"F32","shape":1,"data_offsets":[0,4]}})", 4, {"tensor \"a\"", "shape is not an array"});
+  refused_header(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4,
+                 {"tensor \"a\"", "\"-1\"", "non-negative"});
+  refused_header(R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", 4,
+                 {"tensor \"a\"", "non-negative integer"});
+  refused_header(R"({"a":{"dtype":"F32","shape":1,"data_offsets":[0,4]}})", 4,
+                 {"tensor \"a\"", "shape is not an array"});
   refused_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})", 4, {"tensor \"a\"", "array of two"});
   refused_header(R"({"a":[]})", 0, {"tensor \"a\"", "wanted an object"});
   refused_header(R"({"__metadata__":{"k":1}})", 0, {"__metadata__", "\"k\"", "wanted a string"});
@@ -153,7 +172,8 @@ TEST_F(SafetensorsFile, HeaderThatIsNotTheFormats) {
 }
 
 TEST_F(SafetensorsFile, OtherFilesInItsPlaceAreRecognised) {
-  refused("version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 12345\n", {"Git LFS pointer", "git lfs pull"});
+  refused("version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 12345\n",
+          {"Git LFS pointer", "git lfs pull"});
   refused("GGUF\x03" + std::string(40, '\0'), {"GGUF"});
   refused("PK\x03\x04" + std::string(40, '\0'), {"PyTorch"});
   refused("<!DOCTYPE html><html></html>", {"web page"});
@@ -161,7 +181,10 @@ TEST_F(SafetensorsFile, OtherFilesInItsPlaceAreRecognised) {
 
 TEST_F(SafetensorsFile, NamesFromTheFileCannotBreakTheMessage) {
   refused_header(R"({"a\nb\u0007":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8, {R"("a\x0ab\x07")"});
-  refused_header("{\"" + std::string(5000, 'n') + R"(":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8, {"nnnn…"});
+  refused_header("\xff\xc3{}", 0, {R"(header starts with "\xff\xc3{}")"});
+  refused_header("{\"é\":{\"dtype\":\"F32\"}}", 0, {"tensor \"é\""});
+  refused_header("{\"" + std::string(5000, 'n') + R"(":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8,
+                 {"nnnn…"});
 }
 
 TEST_F(SafetensorsFile, FilesThatCannotBeRead) {

@@ -1,9 +1,10 @@
 #include "epmoe/checkpoint/synth.hpp"
 
+#include <sys/resource.h>
+
 #include <cmath>
 #include <csignal>
 #include <nlohmann/json.hpp>
-#include <sys/resource.h>
 
 #include "checkpoint/files.hpp"
 #include "epmoe/checkpoint/family.hpp"
@@ -81,8 +82,9 @@ TEST(ModelTable, ScaleKeepsModelsValid) {
 
 TEST(Synth, EachModelReadsBackAsWhatItIs) {
   const std::vector<std::string> models = built_models();
-  EXPECT_THAT(models, ::testing::UnorderedElementsAre("mixtral-8x7b", "mixtral-8x22b", "qwen1.5-moe-a2.7b", "qwen3-30b-a3b", "qwen3-235b-a22b",
-                                                      "deepseek-v2-lite", "deepseek-v2", "deepseek-v3", "olmoe-1b-7b"));
+  EXPECT_THAT(models, ::testing::UnorderedElementsAre("mixtral-8x7b", "mixtral-8x22b", "qwen1.5-moe-a2.7b",
+                                                      "qwen3-30b-a3b", "qwen3-235b-a22b", "deepseek-v2-lite",
+                                                      "deepseek-v2", "deepseek-v3", "olmoe-1b-7b"));
   for (const std::string& name : models) {
     for (const bool fused : {false, true}) {
       SCOPED_TRACE(name + (fused ? " fused" : ""));
@@ -114,7 +116,8 @@ TEST(Synth, EachModelReadsBackAsWhatItIs) {
       EXPECT_EQ(layer.config.routing.scaling_factor, shape.scaling_factor);
       EXPECT_EQ(layer.config.shared_intermediate, shape.shared_intermediate);
       TensorReader reader(catalog);
-      EXPECT_EQ(read_correction_bias(reader, layer).size(), shape.family == "deepseek_v3" ? static_cast<std::size_t>(shape.experts) : 0U);
+      EXPECT_EQ(read_correction_bias(reader, layer).size(),
+                shape.family == "deepseek_v3" ? static_cast<std::size_t>(shape.experts) : 0U);
       EXPECT_EQ(read_expert(reader, layer, shape.experts - 1).down.cols, shape.intermediate);
     }
   }
@@ -169,7 +172,8 @@ TEST(Synth, ValuesDependOnSeedAndNameOnly) {
     EXPECT_TRUE(std::equal(left.begin(), left.end(), right.begin(), right.end())) << name;
   }
   // Two tensors of one model differ.
-  const auto gate = read_a.bytes("model.layers.0.mlp.experts.0.gate_proj.weight"), up = read_a.bytes("model.layers.0.mlp.experts.0.up_proj.weight");
+  const auto gate = read_a.bytes("model.layers.0.mlp.experts.0.gate_proj.weight"),
+             up = read_a.bytes("model.layers.0.mlp.experts.0.up_proj.weight");
   EXPECT_FALSE(std::equal(gate.begin(), gate.end(), up.begin(), up.end()));
 }
 
@@ -186,7 +190,8 @@ TEST(Synth, ShardsStayUnderTheLimit) {
   std::vector<std::uint64_t> bytes(catalog.files().size());
   for (const auto& [name, info] : catalog.tensors()) bytes[info.file] += info.end - info.begin;
   for (const std::uint64_t shard : bytes) EXPECT_LE(shard, 2000U);
-  EXPECT_EQ(static_cast<std::int64_t>(describe_model(read_config(dir.path()), catalog).layers.size()), shape.moe_layers);
+  EXPECT_EQ(static_cast<std::int64_t>(describe_model(read_config(dir.path()), catalog).layers.size()),
+            shape.moe_layers);
   options.max_shard_bytes = 1;  // every tensor is larger: one shard each
   synthesize(shape, dir / "sub", options);
   EXPECT_EQ(Catalog::read(dir / "sub").files().size(), Catalog::read(dir / "sub").tensors().size());
@@ -194,15 +199,21 @@ TEST(Synth, ShardsStayUnderTheLimit) {
 
 TEST(Synth, RefusalsSayWhatIsThere) {
   const TempDir dir;
-  const auto call = [&](const char* name, double scale, DType dtype) { return [&, name, scale, dtype] { synthesize(name, dir / "out", scale, dtype, 0); }; };
-  expect_error<ConfigError>(call("gpt-9", 1, DType::bf16), {"unknown model \"gpt-9\"", "known: deepseek-v2, ", "qwen3-30b-a3b", "qwen3-next-80b-a3b"});
-  expect_error<ConfigError>(call("gpt-oss-20b", 1, DType::bf16), {"model gpt-oss-20b", "gpt_oss is not supported yet", "deepseek_v3, mixtral"});
+  const auto call = [&](const char* name, double scale, DType dtype) {
+    return [&, name, scale, dtype] { synthesize(name, dir / "out", scale, dtype, 0); };
+  };
+  expect_error<ConfigError>(call("gpt-9", 1, DType::bf16),
+                            {"unknown model \"gpt-9\"", "known: deepseek-v2, ", "qwen3-30b-a3b", "qwen3-next-80b-a3b"});
+  expect_error<ConfigError>(call("gpt-oss-20b", 1, DType::bf16),
+                            {"model gpt-oss-20b", "gpt_oss is not supported yet", "deepseek_v3, mixtral"});
   expect_error<ConfigError>(call("mixtral-8x7b", -1, DType::bf16), {"scale is -1"});
   expect_error<ConfigError>(call("mixtral-8x7b", 0.01, DType::i8), {"dtype is i8", "f32, f16 or bf16"});
   EXPECT_THAT(dir.names(), IsEmpty());
   write_file(dir / "config.json", "{}");
-  expect_error<CheckpointError>([&] { synthesize(small("olmoe-1b-7b", 0.01), dir.path(), {}); }, {"already holds a checkpoint (config.json)"});
-  expect_error<CheckpointError>([&] { synthesize(small("olmoe-1b-7b", 0.01), dir / "config.json", {}); }, {"config.json", "cannot make the directory"});
+  expect_error<CheckpointError>([&] { synthesize(small("olmoe-1b-7b", 0.01), dir.path(), {}); },
+                                {"already holds a checkpoint (config.json)"});
+  expect_error<CheckpointError>([&] { synthesize(small("olmoe-1b-7b", 0.01), dir / "config.json", {}); },
+                                {"config.json", "cannot make the directory"});
   EXPECT_THAT(dir.names(), ElementsAre("config.json"));
 }
 
@@ -213,7 +224,7 @@ TEST(Synth, FailureHalfWayLeavesNothing) {
   SynthOptions options;
   options.max_shard_bytes = 700'000;  // several whole shards, then one over the limit below
   options.fused = true;
-  struct rlimit old {};
+  struct rlimit old{};
   ::getrlimit(RLIMIT_FSIZE, &old);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   struct rlimit low = old;

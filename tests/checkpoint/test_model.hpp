@@ -65,7 +65,10 @@ inline TestModel test_model(const std::string& family, bool fused, const std::st
   TestModel model;
   const bool deepseek = family.starts_with("deepseek");
   auto& config = model.config;
-  config = {{"model_type", family}, {"hidden_size", kHidden}, {"num_hidden_layers", 3}, {"num_experts_per_tok", kTopK},
+  config = {{"model_type", family},
+            {"hidden_size", kHidden},
+            {"num_hidden_layers", 3},
+            {"num_experts_per_tok", kTopK},
             {"hidden_act", "silu"}};
   config[family == "mixtral" ? "num_local_experts" : deepseek ? "n_routed_experts" : "num_experts"] = kExperts;
   if (family == "mixtral" || family == "olmoe") {
@@ -89,7 +92,8 @@ inline TestModel test_model(const std::string& family, bool fused, const std::st
   }
   const std::int64_t layers = family == "deepseek_v3" ? 4 : 3;  // the last is multi-token prediction
   for (std::int64_t layer = deepseek ? 1 : 0; layer < layers; ++layer) {
-    BlockNames names{fmt::format("{}layers.{}.{}", root, layer, family == "mixtral" && !fused ? "block_sparse_moe." : "mlp.")};
+    BlockNames names{
+        fmt::format("{}layers.{}.{}", root, layer, family == "mixtral" && !fused ? "block_sparse_moe." : "mlp.")};
     if (family == "mixtral") {
       names.gate = "w1.weight";
       names.up = "w3.weight";
@@ -98,7 +102,8 @@ inline TestModel test_model(const std::string& family, bool fused, const std::st
     model.tensors.push_back({fmt::format("{}layers.{}.self_attn.q_proj.weight", root, layer), {3, 3}, dtype});
     model.tensors.push_back({names.prefix + "gate.weight", {kExperts, kHidden}, dtype});
     add_experts(model, names, fused, dtype);
-    if (family == "deepseek_v3") model.tensors.push_back({names.prefix + "gate.e_score_correction_bias", {kExperts}, "F32"});
+    if (family == "deepseek_v3")
+      model.tensors.push_back({names.prefix + "gate.e_score_correction_bias", {kExperts}, "F32"});
     if (deepseek) add_mlp(model, names.prefix + "shared_experts.", 2 * kIntermediate, dtype);
     if (family == "qwen2_moe") {
       add_mlp(model, names.prefix + "shared_expert.", kShared, dtype);

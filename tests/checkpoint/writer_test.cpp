@@ -1,4 +1,5 @@
 #include <sys/resource.h>
+
 #include <csignal>
 
 #include "checkpoint/files.hpp"
@@ -106,15 +107,18 @@ TEST_F(Writer, TensorsThatCannotBeWritten) {
 }
 
 TEST_F(Writer, UnwritablePlacesLeaveNothing) {
-  expect_error<CheckpointError>([&] { write_safetensors(dir_ / "absent/out", tensors()); }, {"absent/out", "cannot write", "No such file"});
+  expect_error<CheckpointError>([&] { write_safetensors(dir_ / "absent/out", tensors()); },
+                                {"absent/out", "cannot write", "No such file"});
   write_file(dir_ / "file", "x");
   expect_error<CheckpointError>([&] { write_safetensors(dir_ / "file/out", tensors()); }, {"file/out", "cannot write"});
   std::filesystem::create_directory(dir_ / "taken");
   expect_error<CheckpointError>([&] { write_safetensors(dir_ / "taken", tensors()); }, {"taken", "in place"});
   EXPECT_THAT(dir_.names(), ElementsAre("file", "taken"));
   if (::geteuid() != 0) {  // root may write anywhere
-    std::filesystem::permissions(dir_ / "taken", std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
-    expect_error<CheckpointError>([&] { write_safetensors(dir_ / "taken/out", tensors()); }, {"cannot write", "Permission denied"});
+    std::filesystem::permissions(dir_ / "taken",
+                                 std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+    expect_error<CheckpointError>([&] { write_safetensors(dir_ / "taken/out", tensors()); },
+                                  {"cannot write", "Permission denied"});
   }
 }
 
@@ -123,13 +127,14 @@ TEST_F(Writer, FailureHalfWayKeepsTheOldFile) {
   std::vector<float> big(std::size_t{3} << 20);
   const std::vector<TensorToWrite> list{{"x", const_matrix_view(big.data(), 3, 1 << 20), {}}};
   // A file size limit makes write() fail after the first megabytes, as a full disk would.
-  struct rlimit old {};
+  struct rlimit old{};
   ::getrlimit(RLIMIT_FSIZE, &old);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   struct rlimit small = old;
   small.rlim_cur = rlim_t{5} << 20;
   ::setrlimit(RLIMIT_FSIZE, &small);
-  expect_error<CheckpointError>([&] { write_safetensors(dir_ / "out", list); }, {"out", "cannot write", "File too large"});
+  expect_error<CheckpointError>([&] { write_safetensors(dir_ / "out", list); },
+                                {"out", "cannot write", "File too large"});
   ::setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(read_file(dir_ / "out"), "old");

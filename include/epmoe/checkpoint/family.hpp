@@ -17,15 +17,15 @@ namespace epmoe::checkpoint {
 struct LayerTensors {
   std::int64_t layer = 0;
   MoeConfig config;
-  std::string router;                          ///< [E, H]
-  std::string correction_bias;                 ///< [E] or empty
+  std::string router;           ///< [E, H]
+  std::string correction_bias;  ///< [E] or empty
   /// Per-expert layout: prefix of expert e is `expert_prefix` + e + "."; names of the three matrices follow.
   std::string expert_prefix;
-  std::string gate_name, up_name, down_name;   ///< "gate_proj.weight", … ; per-expert layout
+  std::string gate_name, up_name, down_name;  ///< "gate_proj.weight", … ; per-expert layout
   /// Fused layout: `gate_up` [E, 2I, H] with gate first, `down` [E, H, I]; empty when per expert.
   std::string fused_gate_up, fused_down;
-  std::string shared_prefix;                   ///< "….shared_expert." or empty; gate_proj, up_proj, down_proj follow
-  std::string shared_gate;                     ///< [1, H] or empty
+  std::string shared_prefix;  ///< "….shared_expert." or empty; gate_proj, up_proj, down_proj follow
+  std::string shared_gate;    ///< [1, H] or empty
   [[nodiscard]] bool fused() const { return !fused_gate_up.empty(); }
 };
 
@@ -34,9 +34,9 @@ struct MoeModel {
   std::string model_type;
   std::string family;
   std::int64_t num_hidden_layers = 0;
-  std::vector<LayerTensors> layers;            ///< MoE layers, ascending
-  DType dtype = DType::bf16;                   ///< of the expert weights
-  std::vector<std::string> notes;              ///< what a user should know, one line each (a setting that is ignored, …)
+  std::vector<LayerTensors> layers;  ///< MoE layers, ascending
+  DType dtype = DType::bf16;         ///< of the expert weights
+  std::vector<std::string> notes;    ///< what a user should know, one line each (a setting that is ignored, …)
 };
 
 /// Reads config.json's text and the catalog. Throws CheckpointError: unknown model_type (lists the known), a config

@@ -10,18 +10,18 @@
 namespace epmoe::checkpoint {
 
 struct ModelShape {
-  std::string_view name;                ///< "qwen3-30b-a3b"
-  std::string_view family;              ///< model_type of its config.json
+  std::string_view name;    ///< "qwen3-30b-a3b"
+  std::string_view family;  ///< model_type of its config.json
   std::int64_t hidden = 0;
-  std::int64_t intermediate = 0;        ///< of a routed expert
+  std::int64_t intermediate = 0;  ///< of a routed expert
   std::int64_t experts = 0;
   std::int64_t top_k = 0;
   std::int64_t moe_layers = 0;
-  std::int64_t dense_layers = 0;        ///< before the first MoE layer
-  std::int64_t layer_step = 1;          ///< every layer_step-th of the others is an MoE layer
-  std::int64_t dense_intermediate = 0;  ///< of those dense layers; 0 where no config key asks for it
-  std::int64_t shared_count = 0;        ///< shared experts
-  std::int64_t shared_intermediate = 0; ///< of all shared experts together
+  std::int64_t dense_layers = 0;         ///< before the first MoE layer
+  std::int64_t layer_step = 1;           ///< every layer_step-th of the others is an MoE layer
+  std::int64_t dense_intermediate = 0;   ///< of those dense layers; 0 where no config key asks for it
+  std::int64_t shared_count = 0;         ///< shared experts
+  std::int64_t shared_intermediate = 0;  ///< of all shared experts together
   bool shared_gate = false;
   std::int64_t groups = 1;
   std::int64_t top_groups = 1;

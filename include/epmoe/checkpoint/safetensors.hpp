@@ -18,7 +18,7 @@ namespace epmoe::checkpoint {
 
 struct TensorInfo {
   std::string name;
-  std::string dtype;                 ///< as in the file: "F32", "BF16", …
+  std::string dtype;  ///< as in the file: "F32", "BF16", …
   std::vector<std::int64_t> shape;
   std::uint32_t file = 0;            ///< index into Catalog::files
   std::uint64_t begin = 0, end = 0;  ///< bytes from the start of the file
@@ -87,7 +87,8 @@ class TensorReader {
   std::uint64_t bytes_read_ = 0;
 
   Map& map(std::uint32_t file);
-  ConstMatrixView view(const TensorInfo& tensor, DType dtype, std::uint64_t offset, std::int64_t rows, std::int64_t cols);
+  ConstMatrixView view(const TensorInfo& tensor, DType dtype, std::uint64_t offset, std::int64_t rows,
+                       std::int64_t cols);
 };
 
 /// What `safetensors_dtype` stands for if this library can compute with it or write it (F32, F16, BF16, I32).
@@ -98,8 +99,8 @@ std::string_view safetensors_name(DType dtype);
 /// One tensor to write.
 struct TensorToWrite {
   std::string name;
-  ConstMatrixView data;              ///< f32, f16, bf16 or i32; written densely
-  std::vector<std::int64_t> shape;   ///< empty: [rows, cols]
+  ConstMatrixView data;             ///< f32, f16, bf16 or i32; written densely
+  std::vector<std::int64_t> shape;  ///< empty: [rows, cols]
 };
 /// Writes beside `path` and renames, so nothing half-written is ever seen under that name. Tensors sorted as the
 /// reference writer does (dtype, the widest first, then name), header padded to 8. Equal tensors give equal files.

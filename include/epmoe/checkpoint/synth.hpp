@@ -25,7 +25,7 @@ struct SynthOptions {
   DType dtype = DType::bf16;
   std::uint64_t seed = 0;
   std::uint64_t max_shard_bytes = std::uint64_t{4} << 30U;  ///< a larger tensor gets a shard of its own
-  bool fused = false;                                       ///< experts.gate_up_proj and down_proj as transformers 5 saves
+  bool fused = false;  ///< experts.gate_up_proj and down_proj as transformers 5 saves
 };
 /// The same for any shape of a supported family.
 void synthesize(const ModelShape& shape, const std::filesystem::path& dir, const SynthOptions& options,

@@ -78,15 +78,18 @@ void add_gated_shared_expert(FamilyRules& rules, const ConfigReader& config) {
 void add_groups(FamilyRules& rules, const ConfigReader& config) {
   MoeConfig& moe = rules.config;
   const std::int64_t groups = config.integer("n_group", 1);
-  if (!config.has("n_group")) rules.notes.emplace_back("n_group is missing or null in config.json; taken as 1: no groups");
+  if (!config.has("n_group"))
+    rules.notes.emplace_back("n_group is missing or null in config.json; taken as 1: no groups");
   if (groups < 1 || moe.experts % groups != 0)
     config.refuse("n_group", fmt::format("{}", groups), fmt::format("a divisor of the {} experts", moe.experts));
   const std::int64_t group_size = moe.experts / groups;
   const std::int64_t top = groups == 1 ? config.integer("topk_group", 1) : config.required({"topk_group"}, 1, groups);
-  if (top < 1 || top > groups) config.refuse("topk_group", fmt::format("{}", top), fmt::format("1 to n_group {}", groups));
+  if (top < 1 || top > groups)
+    config.refuse("topk_group", fmt::format("{}", top), fmt::format("1 to n_group {}", groups));
   if (top * group_size < moe.top_k)
-    config.refuse("topk_group", fmt::format("{}", top),
-                  fmt::format("enough groups of {} experts to choose num_experts_per_tok {} from", group_size, moe.top_k));
+    config.refuse(
+        "topk_group", fmt::format("{}", top),
+        fmt::format("enough groups of {} experts to choose num_experts_per_tok {} from", group_size, moe.top_k));
   moe.routing.groups = groups;
   moe.routing.top_groups = top;
 }

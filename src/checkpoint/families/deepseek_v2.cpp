@@ -10,7 +10,8 @@ FamilyRules deepseek_v2(const ConfigReader& config) {
   // n_group means nothing under greedy. Masked groups are set to 0 in Hugging Face's code: below every softmax score,
   // so the same as -inf as long as the groups left can hold top_k experts, which add_groups makes sure of.
   if (config.text("topk_method") == "group_limited_greedy") {
-    if (!config.has("n_group")) config.refuse("n_group", "missing or null", "a number, since topk_method is group_limited_greedy");
+    if (!config.has("n_group"))
+      config.refuse("n_group", "missing or null", "a number, since topk_method is group_limited_greedy");
     add_groups(rules, config);
   }
   rules.config.routing.group_score = RoutingConfig::GroupScore::max;

@@ -19,8 +19,9 @@ FamilyRules deepseek_v3(const ConfigReader& config) {
   add_groups(rules, config);
   routing.group_score = RoutingConfig::GroupScore::sum_of_top2;
   if (routing.groups > 1 && rules.config.experts / routing.groups < 2)
-    config.refuse("n_group", fmt::format("{}", routing.groups),
-                  fmt::format("at most {}: a group's score is the sum of its two best experts", rules.config.experts / 2));
+    config.refuse(
+        "n_group", fmt::format("{}", routing.groups),
+        fmt::format("at most {}: a group's score is the sum of its two best experts", rules.config.experts / 2));
   add_scaling(rules, config, 2.5);
   add_first_dense(rules, config, 3);
   add_shared_experts(rules, config);

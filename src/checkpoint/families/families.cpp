@@ -17,7 +17,9 @@ constexpr std::array<Family, 6> kFamilies{{
 
 }  // namespace
 
-std::span<const Family> families() { return kFamilies; }
+std::span<const Family> families() {
+  return kFamilies;
+}
 
 std::vector<std::string_view> family_names() {
   std::vector<std::string_view> names;

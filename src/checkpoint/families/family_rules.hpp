@@ -18,7 +18,7 @@ struct ExpertNames {
 };
 
 struct FamilyRules {
-  MoeConfig config;                                ///< of every MoE layer
+  MoeConfig config;  ///< of every MoE layer
   std::int64_t num_hidden_layers = 0;
   std::function<bool(std::int64_t layer)> sparse;  ///< whether config.json makes this layer an MoE layer
   std::string sparse_rule;                         ///< that rule in words, for messages
@@ -27,9 +27,9 @@ struct FamilyRules {
   std::vector<ExpertNames> expert_names{{"gate_proj.weight", "up_proj.weight", "down_proj.weight"}};
   // Below the block; empty: none.
   std::string correction_bias;
-  std::string shared;                              ///< with its dot
+  std::string shared;  ///< with its dot
   std::string shared_gate;
-  std::string intermediate_key;                    ///< config key of I, for messages
+  std::string intermediate_key;  ///< config key of I, for messages
   std::vector<std::string> notes;
 };
 

@@ -35,8 +35,9 @@ std::optional<BadId> find_bad_id(const Routing& routing, std::int64_t experts);
 /// Ids must be good. `global_first_token` picks replicas.
 ExchangePlan plan_exchange(const Routing& routing, const Placement& placement, std::int64_t global_first_token);
 
-/// Rows a source may send a peer in one message: min(max_tokens, 1.25 x expected rows, budget / (ranks x slots x row
-/// bytes)), at least 1. The same on both ends, since every argument is agreed.
+/// Rows a source may send a peer in one message: min(max_tokens, max(1.25 x expected rows, 1 MiB of rows), budget /
+/// (ranks x slots x row bytes)), at least 1. Where memory is not at stake, skewed routing costs no second round trip.
+/// The same on both ends, since every argument is agreed.
 std::int64_t rows_per_message(const StepPlan& plan, std::int64_t experts, std::int64_t top_k,
                               std::int64_t owned_by_destination, std::int64_t budget_bytes, int ranks, int slots,
                               std::int64_t row_bytes);

@@ -69,7 +69,8 @@ class PendingDispatch {
   virtual Prepared receive() = 0;
 };
 
-/// A combine under way; the output is complete, and valid to read, after receive().
+/// A combine under way; the output is complete, and valid to read, after receive(). Dropping it is harmless: the peers
+/// get their rows, this rank's are lost.
 class PendingCombine {
  public:
   virtual ~PendingCombine() = default;
@@ -112,11 +113,12 @@ class PrepareFinalize {
   }
   /// Returns the outputs of the part just computed and gets the next one; only while `more` was true. How receive
   /// memory stays bounded: what exceeds a peer's capacity waits at its source until the rows before it went home.
+  /// After a failure there is nothing more to compute: the part that comes back is empty and the last.
   [[nodiscard]] virtual Prepared next_part(Receipt& receipt, const ExpertOutput& output,
                                            const ExecutionContext& context) = 0;
   /// Sends the last part's outputs home and starts collecting this rank's rows into y [tokens, hidden] f32, which
   /// must stay alive until received. `routing` is the original routing. Uses the receipt up; a receipt of another
-  /// object or call, or one with parts left, is an InputError.
+  /// object or call, or one with parts left and no failure, is an InputError (and abandons the receipt's call).
   [[nodiscard]] virtual std::unique_ptr<PendingCombine> finalize_async(Receipt receipt, const Routing& routing,
                                                                        const ExpertOutput& output, MatrixView y,
                                                                        const ExecutionContext& context) = 0;

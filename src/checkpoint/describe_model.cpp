@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-
 #include "checkpoint/config_reader.hpp"
 #include "checkpoint/families/family_rules.hpp"
 #include "checkpoint/layer_match.hpp"

@@ -96,11 +96,13 @@ ForwardResult ModularKernel::forward_split(const ForwardInput& input, SplitOutpu
   return run(input, y.routed, y.shared, context);
 }
 
-/// A bad output on one rank: that rank still takes part in the call, so that all ranks throw and none waits.
+/// A bad output or placement on one rank: that rank still takes part in the call, so that all ranks throw and none
+/// waits.
 void ModularKernel::check_outputs(const ForwardInput& input, std::initializer_list<MatrixView> outputs,
                                   const ExecutionContext& context) {
   try {
     for (const auto& y : outputs) check_output(input, y, outputs.size() == 1);
+    if (input.placement != nullptr) check_placement(*input.placement);
   } catch (const InputError& error) {
     try {
       run(input, {}, {}, context, error.code());
@@ -109,6 +111,18 @@ void ModularKernel::check_outputs(const ForwardInput& input, std::initializer_li
     }
     throw;
   }
+}
+
+/// A call may bring its own expert map, as long as it fits the weights that this rank holds.
+void ModularKernel::check_placement(const Placement& placement) const {
+  const bool fits = placement.ranks() == group_->size() && placement.experts() == placement_->experts();
+  const auto owned = fits ? static_cast<std::int64_t>(placement.local_slots(group_->rank()).size()) : 0;
+  if (!fits || owned != slots_->slots())
+    throw InputError(
+        fmt::format("rank {}: the call's placement has {} experts on {} ranks with {} slots here, wanted "
+                    "{} on {} with {}",
+                    group_->rank(), placement.experts(), placement.ranks(), owned, placement_->experts(),
+                    group_->size(), slots_->slots()));
 }
 
 void ModularKernel::check_output(const ForwardInput& input, MatrixView y, bool bf16_allowed) const {

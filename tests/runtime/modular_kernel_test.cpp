@@ -208,6 +208,31 @@ TEST(ModularKernel, ABadRankMakesAllThrowAndTheGroupStaysUsable) {
   }
 }
 
+TEST(ModularKernel, ACallMayBringItsOwnExpertMapIfItFitsTheWeights) {
+  const TestContext context;
+  RunConfig run;
+  run.strategy = default_strategy();
+  Layer l(small_config(32, 16, 8, 2), run, {4, 0, 3}, context);
+  const auto routing = l.layer.route(l.x_view(), context);
+  const auto call = [&](std::shared_ptr<const Placement> placement) {
+    l.layer.kernel().forward(
+        {.x = l.x_view(), .routing = routing.view(), .plan = nullptr, .placement = std::move(placement), .layer = 0},
+        l.y_view(), context);
+  };
+  // The same experts at the same places, as a table.
+  std::vector<std::int32_t> owner, logical;
+  for (std::int32_t e = 0; e < 8; ++e) {
+    owner.push_back(l.placement->slot(l.placement->replicas(e)[0]).rank);
+    logical.push_back(e);
+  }
+  call(Placement::table(8, world_size(), owner, logical));
+  EXPECT_TRUE(l.verify(routing.view(), context).ok);
+  // One expert more than the weights.
+  EXPECT_THROW(call(Placement::linear(9, world_size())), InputError);
+  call(nullptr);
+  EXPECT_TRUE(l.verify(routing.view(), context).ok);
+}
+
 TEST(ModularKernel, GrowthAfterLockFailsOnAllRanksNamingBytes) {
   const TestContext context;
   RunConfig run;

@@ -170,6 +170,18 @@ class Input(CliTest):
             self.assertEqual(results[0][part], results[1][part])
         self.assertTrue(all(math.isnan(v) for v in results[1][2 * HIDDEN:3 * HIDDEN]))
 
+    def test_wrong_result_is_exit_1(self):
+        """Products of two such values exceed f32 and not the f64 of the reference."""
+        self.values = [1e25 * v for v in self.values]
+        write_safetensors(self.path("in"), {"hidden_states": self.hidden_states("F32")})
+        run = ("run", "--compute-dtype", "f32", "--input", self.path("in"), "--json", self.path("out.json"))
+        self.run_fine(2, *run)
+        result = harness.epmoe(2, *run, "--verify")
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn("verify: FAILED", result.stdout)
+        with open(self.path("out.json"), encoding="utf-8") as file:
+            self.assertFalse(json.load(file)["ok"])
+
     def test_bad_input(self):
         path = self.path("in")
         run = ("run", "--input", path)

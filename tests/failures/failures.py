@@ -89,12 +89,16 @@ for strategy in ("alltoall", "allgather"):
         check(f"{strategy}: {fault}: names rank and phase", bool(named), output)
         check(f"{strategy}: {fault}: soft deadline logged first", "waiting" in output, output)
         check(f"{strategy}: {fault}: in time", seconds < DEADLINE + MARGIN, f"{seconds:.1f} s")
-for fault in ("fewer", "more"):
-    output, status, seconds = finish(launch(3, PROGRAM, fault, "1", "2", str(DEADLINE)), 60)
-    check(f"{fault} steps on one rank: exit 3", status == 3, f"status {status} after {seconds:.1f} s\n{output}")
+# One rank ends its work a step early or late. It then waits in MPI_Finalize, where Open MPI's launcher does not always
+# manage to end it, so each rank's own status is looked at.
+for fault, waiting in (("fewer", (0, 2)), ("more", (1,))):
+    shell = f'"{PROGRAM}" {fault} 1 2 {DEADLINE}; echo "rank ${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}} status $?"'
+    output, _, _ = finish(launch(3, "bash", "-c", shell), DEADLINE + MARGIN)
+    stop_strays(PROGRAM)
+    for rank in waiting:
+        check(f"{fault} steps on one rank: rank {rank} ends with 3 in time", f"rank {rank} status 3" in output, output)
     check(f"{fault} steps on one rank: names rank and phase",
           bool(re.search(r"rank \d: waited \S+ s for ranks? [\d, ]+ in [a-z ]+", output)), output)
-    check(f"{fault} steps on one rank: in time", seconds < DEADLINE + MARGIN, f"{seconds:.1f} s")
 
 output, status, seconds = finish(launch(3, PROGRAM, "kill", "1", "2", str(DEADLINE)), 60)
 check("a killed rank: non-zero within 10 s", status not in (0, None) and seconds < 10 + 2, f"status {status}, {seconds:.1f} s\n{output}")

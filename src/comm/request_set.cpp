@@ -9,6 +9,7 @@
 
 #include "comm/live_counters.hpp"
 #include "comm/native.hpp"
+#include "epmoe/core/aligned_memory.hpp"
 
 namespace epmoe::comm {
 namespace {
@@ -75,7 +76,10 @@ struct RequestSet::Impl {
     live_counters().requests -= static_cast<std::int64_t>(active.size());
     active.clear();
     entry_of.clear();
-    for (auto& arrays : gathers) (void)arrays.release();
+    for (auto& arrays : gathers) {
+      ignore_leak(arrays.get());
+      (void)arrays.release();
+    }
     gathers.clear();
   }
 };

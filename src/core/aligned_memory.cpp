@@ -6,6 +6,17 @@
 
 #include "epmoe/core/error.hpp"
 
+#if defined(__SANITIZE_ADDRESS__)
+#define EPMOE_LEAK_CHECK 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define EPMOE_LEAK_CHECK 1
+#endif
+#endif
+#ifdef EPMOE_LEAK_CHECK
+#include <sanitizer/lsan_interface.h>
+#endif
+
 namespace epmoe {
 
 AlignedBuffer::AlignedBuffer(std::int64_t bytes) : bytes_(bytes) {
@@ -18,6 +29,18 @@ AlignedBuffer::AlignedBuffer(std::int64_t bytes) : bytes_(bytes) {
       std::aligned_alloc(static_cast<std::size_t>(alignment), static_cast<std::size_t>(round_up(bytes, alignment)));
   if (memory == nullptr) throw InternalError(fmt::format("out of memory: {} bytes wanted", bytes));
   data_.reset(static_cast<std::byte*>(memory));
+}
+
+void ignore_leak([[maybe_unused]] const void* memory) {
+#ifdef EPMOE_LEAK_CHECK
+  __lsan_ignore_object(memory);
+#endif
+}
+
+void AlignedBuffer::leak() {
+  ignore_leak(data_.get());
+  (void)data_.release();
+  bytes_ = 0;
 }
 
 }  // namespace epmoe

@@ -73,7 +73,7 @@ TEST(ModularKernel, EveryTypeAgreesWithTheReference) {
         const auto verified = l.verify(routing.view(), context);
         EXPECT_TRUE(verified.ok) << fmt::format("{} {} shared {}: error {} worst row {}", name(compute), strategy,
                                                 shared, verified.error, verified.worst_row);
-        EXPECT_EQ(std::memcmp(before.data(), l.x.data(), before.size() * sizeof(float)), 0);
+        EXPECT_TRUE(before.empty() || std::memcmp(before.data(), l.x.data(), before.size() * sizeof(float)) == 0);
         EXPECT_EQ(result.tokens, l.rows);
         EXPECT_EQ(result.lost_weight.size(), static_cast<std::size_t>(l.rows));
       }

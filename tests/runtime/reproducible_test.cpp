@@ -52,7 +52,7 @@ void check(const MoeConfig& shape, ComputeType compute, std::int64_t tokens, con
         run.kernel.pipeline = chunk == 7 ? 3 : 1;
         const auto found =
             run_layer(group, random, run, mine.begin, mine.count, threads == 1 ? one_thread : two_threads);
-        EXPECT_EQ(std::memcmp(found.data(), wanted, found.size() * sizeof(float)), 0)
+        EXPECT_TRUE(found.empty() || std::memcmp(found.data(), wanted, found.size() * sizeof(float)) == 0)
             << strategy << " " << name(compute) << " chunk " << chunk << " threads " << threads << " H " << shape.hidden
             << " tokens " << tokens << " rank " << world_rank();
       }

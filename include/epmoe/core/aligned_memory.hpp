@@ -17,6 +17,9 @@ constexpr std::int64_t ceil_div(std::int64_t value, std::int64_t divisor) {
   return (value + divisor - 1) / divisor;
 }
 
+/// Tells leak checkers that `memory`, and what it points to, is given up on purpose. Nothing elsewhere.
+void ignore_leak(const void* memory);
+
 /// A fixed number of bytes, 64-byte aligned (4096 from 1 MiB up), uninitialised. Throws InternalError naming the
 /// bytes when there is no memory.
 class AlignedBuffer {
@@ -42,10 +45,7 @@ class AlignedBuffer {
     return reinterpret_cast<const T*>(data_.get());
   }
   /// Gives the memory up for good: for buffers that MPI may still write to after a broken step.
-  void leak() {
-    (void)data_.release();
-    bytes_ = 0;
-  }
+  void leak();
 
  private:
   struct Free {

@@ -89,7 +89,8 @@ int Job::fail(ExitCode code, const std::string& message) {
       // The others have no error, or cannot be reached: this rank ends the job by itself.
     }
   }
-  print_error(fmt::format("rank {}: ", rank()), message);
+  const auto prefix = fmt::format("rank {}: ", rank());
+  print_error(message.starts_with(prefix) ? "" : prefix, message);
   std::_Exit(code);
 }
 

@@ -32,7 +32,12 @@ class CheckpointModel final : public Model {
   }
   [[nodiscard]] std::uint64_t bytes_read() const override { return reader_ ? reader_->bytes_read() : 0; }
   void release() override { reader_.reset(); }
-  [[nodiscard]] std::uint64_t header_bytes() const override { return loaded_.catalog->header_bytes_read(); }
+  [[nodiscard]] std::uint64_t header_bytes() const override { return loaded_.header_bytes; }
+  [[nodiscard]] std::vector<std::string> files() const override {
+    std::vector<std::string> files{dir_ + "/config.json", dir_ + "/model.safetensors.index.json"};
+    for (const auto& file : loaded_.catalog->files()) files.push_back(file.string());
+    return files;
+  }
   [[nodiscard]] std::vector<std::string> notes() const override { return loaded_.catalog->notes(); }
 
  private:

@@ -29,6 +29,8 @@ class Model {
   virtual void release() = 0;
   /// Bytes of headers that rank 0 read for all.
   [[nodiscard]] virtual std::uint64_t header_bytes() const = 0;
+  /// Files that are read; none for a made-up model.
+  [[nodiscard]] virtual std::vector<std::string> files() const { return {}; }
   [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
 };
 

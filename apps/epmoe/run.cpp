@@ -126,6 +126,15 @@ class Run {
       for (const auto& note : model_->notes()) job.context().log(LogLevel::info, note);
     if (!options.json.empty() && options.json != "-")
       job.only_first([&] { check_writable(options.json); }, "checking --json");
+    job.only_first(
+        [&] {
+          auto read = model_->files();
+          for (const auto& file : {options.input, options.expert_map})
+            if (!file.empty()) read.push_back(file);
+          if (!options.output.empty()) check_not_read("--output", options.output, read);
+          if (!options.json.empty() && options.json != "-") check_not_read("--json", options.json, read);
+        },
+        "checking outputs");
     if (!options.output.empty()) output_.emplace(job, options.output);
   }
 

@@ -15,6 +15,11 @@ void at_least(const char* flag, std::int64_t value, std::int64_t least) {
   if (value < least) throw ConfigError(fmt::format("{} {}: {} or more wanted", flag, value, least));
 }
 
+void at_most(const char* flag, std::int64_t value, std::int64_t most) {
+  if (value > most) throw ConfigError(fmt::format("{} {}: {} or less wanted", flag, value, most));
+}
+constexpr std::int64_t kMostTokens = 1LL << 32U;  // of one rank; sums and byte counts stay far from 64 bits
+
 std::vector<std::string_view> strategy_names() {
   std::vector<std::string_view> names;
   for (const auto& strategy : strategies()) names.push_back(strategy.name);
@@ -121,13 +126,21 @@ void RunOptions::check() const {
   if (micro_batches > 1) throw ConfigError(fmt::format("--micro-batches {}: not built yet; 1 is", micro_batches));
   at_least("--micro-batches", micro_batches, 1);
   at_least("--tokens", tokens.value_or(0), 0);
-  for (const auto count : tokens_per_rank) at_least("--tokens-per-rank", count, 0);
+  at_most("--tokens", tokens.value_or(0), kMostTokens);
+  for (const auto count : tokens_per_rank) {
+    at_least("--tokens-per-rank", count, 0);
+    at_most("--tokens-per-rank", count, kMostTokens);
+  }
   at_least("--chunk-size", chunk_size, 0);
   at_least("--pipeline", pipeline, 1);
   at_least("--shared-threshold", shared_threshold, 0);
   at_least("--threads", threads, 0);
+  at_most("--threads", threads, 1024);
   at_least("--repeat", repeat, 1);
+  at_most("--repeat", repeat, 1'000'000'000);
   if (!(timeout > 0.0)) throw ConfigError(fmt::format("--timeout {}: seconds above 0 wanted", timeout));
+  if (!json.empty() && json != "-" && json == output)
+    throw ConfigError(fmt::format("--json and --output: both write {}", json));
   if (!layers.empty() && layers != "all") (void)parse_layer_list(layers);
   if (!input.empty() && tokens) throw ConfigError("--tokens and --input: the input says how many tokens there are");
   if (!family.empty() && model_dir.empty()) throw ConfigError("--family: a MODEL_DIR to read is wanted");

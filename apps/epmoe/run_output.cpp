@@ -70,10 +70,19 @@ void check_writable(const std::string& path) {
   const auto parent = target.has_parent_path() ? target.parent_path() : fs::path(".");
   if (fs::is_directory(target, ignored))
     throw InputError(fmt::format("{}: a directory found, a file to write wanted", path));
+  if (fs::exists(target, ignored) && !fs::is_regular_file(target, ignored))
+    throw InputError(fmt::format("{}: a device or pipe found, a regular file to write wanted", path));
   if (!fs::is_directory(parent, ignored))
     throw InputError(fmt::format("{}: {} is not a directory", path, parent.string()));
   if (access(parent.c_str(), W_OK) != 0)
     throw InputError(fmt::format("{}: cannot write in {}: {}", path, parent.string(), std::strerror(errno)));
+}
+
+void check_not_read(const std::string& flag, const std::string& path, std::span<const std::string> read) {
+  std::error_code ignored;
+  for (const auto& other : read)
+    if (std::filesystem::equivalent(path, other, ignored))
+      throw ConfigError(fmt::format("{} {}: would overwrite {}, which this run reads", flag, path, other));
 }
 
 void write_text(const std::string& path, const std::string& text) {
@@ -82,11 +91,14 @@ void write_text(const std::string& path, const std::string& text) {
     std::fflush(stdout);
     return;
   }
-  const auto beside = fmt::format("{}.{}.part", path, getpid());
+  std::error_code ignored;
+  const auto place =
+      std::filesystem::is_symlink(path, ignored) ? std::filesystem::weakly_canonical(path).string() : path;
+  const auto beside = fmt::format("{}.{}.part", place, getpid());
   std::FILE* file = std::fopen(beside.c_str(), "wb");
   bool fine = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (file != nullptr) fine = (std::fclose(file) == 0) && fine;
-  fine = fine && std::rename(beside.c_str(), path.c_str()) == 0;
+  fine = fine && std::rename(beside.c_str(), place.c_str()) == 0;
   if (!fine) {
     const std::string why = std::strerror(errno);
     std::remove(beside.c_str());

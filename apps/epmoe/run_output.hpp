@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,5 +35,7 @@ class RunOutput {
 void write_text(const std::string& path, const std::string& text);
 /// Throws InputError if `path` is a directory or lies in a directory that is not there or cannot be written.
 void check_writable(const std::string& path);
+/// ConfigError if writing there would replace one of the files that are read.
+void check_not_read(const std::string& flag, const std::string& path, std::span<const std::string> read);
 
 }  // namespace epmoe::cli

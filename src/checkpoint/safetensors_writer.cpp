@@ -22,12 +22,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Renaming would replace a link by a file, and a device or a pipe too: links are followed, others refused.
+fs::path place_of(const fs::path& target) {
+  std::error_code ignored;
+  const auto place = fs::is_symlink(target, ignored) ? fs::weakly_canonical(target) : target;
+  if (fs::exists(place, ignored) && !fs::is_regular_file(place, ignored))
+    throw CheckpointError(fmt::format("{}: not a regular file, which is wanted to write to", place.string()));
+  return place;
+}
+
 /// A new file beside the wanted one; removed unless it was renamed to it.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const fs::path& target) : target_(target) {
+  explicit TemporaryFile(const fs::path& target) : target_(place_of(target)) {
     for (int attempt = 0; attempt < 100 && descriptor_ < 0; ++attempt) {
-      path_ = target;
+      path_ = target_;
       path_ += fmt::format(".tmp-{}-{}", ::getpid(), attempt);
       descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
       if (descriptor_ < 0 && errno != EEXIST) break;

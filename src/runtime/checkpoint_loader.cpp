@@ -21,11 +21,14 @@ std::vector<std::byte> pack(const std::string& config, const std::vector<std::by
 LoadedModel load_model(const comm::Communicator& comm, const std::filesystem::path& directory,
                        const std::string& family, const ExecutionContext& context) {
   std::vector<std::byte> bytes;
+  std::uint64_t header_bytes = 0;
   std::exception_ptr failure;
   if (comm.rank() == 0) {
     try {
       const auto config = checkpoint::read_config(directory);  // first: its absence says what the directory is not
-      bytes = pack(config, checkpoint::Catalog::read(directory).serialize());
+      const auto read = checkpoint::Catalog::read(directory);
+      header_bytes = read.header_bytes_read();
+      bytes = pack(config, read.serialize());
     } catch (...) {
       failure = std::current_exception();
     }
@@ -40,7 +43,7 @@ LoadedModel load_model(const comm::Communicator& comm, const std::filesystem::pa
   const auto catalog = std::make_shared<checkpoint::Catalog>(
       checkpoint::Catalog::deserialize(std::span<const std::byte>(bytes).subspan(sizeof size + size)));
   auto model = checkpoint::describe_model(config, *catalog, family);
-  return {catalog, std::move(model)};
+  return {catalog, std::move(model), header_bytes};
 }
 
 LayerSource layer_source(checkpoint::TensorReader& reader, const checkpoint::LayerTensors& tensors) {

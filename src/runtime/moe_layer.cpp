@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstring>
 #include <exception>
 
@@ -17,10 +18,14 @@ AlignedBuffer copy_router(ConstMatrixView weight, bool widen, ConstMatrixView* v
   const MatrixView to{memory.data(), dtype, weight.rows, weight.cols, weight.cols, MemorySpace::host};
   std::vector<float> row(static_cast<std::size_t>(weight.cols));
   for (std::int64_t r = 0; r < weight.rows; ++r) {
+    read_row(weight, r, row.data());
+    for (std::int64_t c = 0; c < weight.cols; ++c)
+      if (!std::isfinite(row[static_cast<std::size_t>(c)]))  // would turn every token's scores into NaN, unseen
+        throw InputError(fmt::format("router weight of expert {}, column {} is {}, wanted a finite number", r, c,
+                                     row[static_cast<std::size_t>(c)]));
     if (dtype == weight.dtype) {
       std::memcpy(to.row(r), weight.row(r), static_cast<std::size_t>(weight.cols * size_bytes(dtype)));
     } else {
-      read_row(weight, r, row.data());
       write_row(to, r, row.data());
     }
   }

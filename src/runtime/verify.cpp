@@ -38,6 +38,7 @@ std::vector<double> reference(const LayerSource& source, const RunConfig& run, b
 
 /// NaN in one and not in the other counts as an infinite difference; NaN in both as none.
 double square_difference(double found, double wanted) {
+  if (found == wanted) return 0.0;  // equal infinities too
   if (std::isnan(wanted)) return std::isnan(found) ? 0.0 : INFINITY;
   const auto d = found - wanted;
   return std::isnan(d) ? INFINITY : d * d;
@@ -61,8 +62,8 @@ Verification verify_layer(const comm::Communicator& comm, const LayerSource& sou
         const auto value = static_cast<double>(found(t, c));
         difference += square_difference(value, alike[i]);
         mine.plain_difference += square_difference(value, plain[i]);
-        if (!std::isnan(alike[i])) wanted += alike[i] * alike[i];
-        if (!std::isnan(plain[i])) mine.plain_wanted += plain[i] * plain[i];
+        if (std::isfinite(alike[i])) wanted += alike[i] * alike[i];
+        if (std::isfinite(plain[i])) mine.plain_wanted += plain[i] * plain[i];
       }
       mine.difference += difference;
       mine.wanted += wanted;

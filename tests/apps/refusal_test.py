@@ -1,5 +1,7 @@
 """What `epmoe` refuses: exit 2 on all ranks, one line that says what was found and what is wanted."""
 import json
+import os
+import shutil
 
 import harness
 from harness import CliTest, epmoe
@@ -29,6 +31,8 @@ class Flags(CliTest):
             ("--threads", "-1", "0 or more"), ("--chunk-size", "-1", "0 or more"), ("--pipeline", "0", "1 or more"),
             ("--micro-batches", "0", "1 or more"), ("--timeout", "0", "above 0"), ("--shared-threshold", "-1", "0 or more"),
             ("--tokens-per-rank", "3,-1", "0 or more"), ("--layers", "0,", "--layers 0,"), ("--layers", "x", "--layers x"),
+            ("--threads", "100000", "1024 or less"), ("--tokens", "400000000000", "or less wanted"),
+            ("--tokens-per-rank", "9223372036854775807", "or less wanted"),
             ("--layers", "9", "MoE layers are 0, 1, 2, 3"), ("--layers", "1,1", "twice"),
         ):
             with self.subTest(flag=flag, value=value):
@@ -55,6 +59,22 @@ class Flags(CliTest):
 
 
 class Files(CliTest):
+    def test_outputs_never_replace_what_is_read_or_is_no_file(self):
+        path = self.path("x.safetensors")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("keep")
+        model = self.path("model")
+        shutil.copytree(os.path.join(os.path.dirname(__file__), "..", "data", "mixtral_f32"), model)
+        weights = os.path.join(model, "model.safetensors")
+        size = os.path.getsize(weights)
+        for flag in ("--output", "--json"):
+            self.refused(0, ("run", model, flag, weights), "would overwrite", weights)
+            self.assertEqual(os.path.getsize(weights), size)
+            self.refused(0, ("run", flag, "/dev/null"), "/dev/null", "regular file")
+        self.refused(0, ("run", "--json", path, "--output", path), "both write")
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(file.read(), "keep")
+
     def test_missing_checkpoint(self):
         self.refused(2, ("run", self.path("no_model")), "no_model")
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -87,6 +88,23 @@ TEST(Loader, AFaultIsTheSameErrorOnAllRanks) {
   EXPECT_THAT(message, HasSubstr("config.json"));
   for (const auto& other : comm.all_gather(std::as_bytes(std::span(message)), context, "messages"))
     EXPECT_EQ(std::string(reinterpret_cast<const char*>(other.data()), other.size()), message);
+}
+
+TEST(Loader, ARouterWeightThatIsNoNumberIsNamed) {
+  const TestContext context;
+  const auto group = test::world_group(context);
+  RandomLayer random(test::small_config(16, 8, 8, 2), DType::f32, 1);
+  auto source = random.source();
+  std::vector<float> router(8 * 16, 0.5F);
+  router[3 * 16 + 5] = NAN;
+  source.router = const_matrix_view(router.data(), 8, 16);
+  std::string message;
+  try {
+    const MoeLayer layer(group, Placement::linear(8, world_size()), source, {}, context);
+  } catch (const InputError& error) {
+    message = error.what();
+  }
+  EXPECT_THAT(message, HasSubstr("expert 3, column 5"));
 }
 
 TEST(Loader, AFileThatOneRankAloneCannotReadStopsAll) {

@@ -14,6 +14,7 @@ namespace epmoe {
 struct LoadedModel {
   std::shared_ptr<const checkpoint::Catalog> catalog;
   checkpoint::MoeModel model;
+  std::uint64_t header_bytes = 0;  ///< read by rank 0; 0 on the others
 };
 
 /// Collective. Rank 0 reads config.json and the shards' headers and broadcasts them. A fault is the same

@@ -49,8 +49,7 @@ class GatheredPlan final : public PendingStepPlan, public Operation {
       const int from = (group.rank() + group.size() - i) % group.size();
       requests_.receive(all_.data() + from * kBlockBytes, 1, from, kTag);
     }
-    for (int i = 1; i < group.size(); ++i)
-      requests_.send(mine_.data(), 1, (group.rank() + i) % group.size(), kTag);
+    for (int i = 1; i < group.size(); ++i) requests_.send(mine_.data(), 1, (group.rank() + i) % group.size(), kTag);
     group_.engine().attach(*this);
   }
 

@@ -29,7 +29,9 @@ TEST(Environment, DescribesItself) {
 
 TEST(Environment, LeavesMpiToTheProgramThatInitialisedIt) {
   test::TestContext context;
-  { const Environment second; }
+  {
+    const Environment second;
+  }
   Communicator::world().barrier(context, "after the second environment");
 }
 

@@ -100,7 +100,9 @@ TEST(StepPlan, SeveralUnderWayAndReceivedInAnyOrder) {
 TEST(StepPlan, ADroppedOneIsWaitedFor) {
   TestContext context;
   const auto group = world_group(context);
-  { const auto dropped = begin_step(*group, {.step = 1}, context); }
+  {
+    const auto dropped = begin_step(*group, {.step = 1}, context);
+  }
   EXPECT_FALSE(group->broken());
   EXPECT_EQ(group->slots().in_use(), 0);
   EXPECT_EQ(group->engine().attached(), 0);

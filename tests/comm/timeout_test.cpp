@@ -159,7 +159,9 @@ TEST(Timeout, ADroppedStepPlanWaitsNoLongerThanItsDeadline) {
   const bool silent = group->rank() == 0;
   if (!silent) {
     const auto context = impatient(owner);
-    { const auto dropped = begin_step(*group, {.step = 5}, context); }
+    {
+      const auto dropped = begin_step(*group, {.step = 5}, context);
+    }
     EXPECT_TRUE(group->broken());
     EXPECT_EQ(group->slots().in_use(), 0) << "leaked slots are counted out";
     EXPECT_EQ(live_handles().requests, 0);

@@ -118,8 +118,7 @@ class OneDnnExperts final : public Experts {
     } else {
       const auto scratch = scratch_at(workspace13, workspace2, capacity, 0);
       const auto spread = [&](std::int64_t n, FunctionRef<void(std::int64_t)> row) {
-        executor.run(
-            n, [&](std::int64_t r, int) { row(r); }, nullptr);
+        executor.run(n, [&](std::int64_t r, int) { row(r); }, nullptr);
       };
       for (const Block& block : plan.blocks) {
         const onednn::ThreadLimit all(workers);

@@ -2,6 +2,7 @@
 # One executable; one ctest per rank count, "name.np3". Every launch is under `timeout -k`, and the program refuses
 # to run in a world of another size than it was told.
 find_package(GTest REQUIRED)
+include(EpmoeTestSets)
 # scripts/mpi_env.sh is the one place with the environment; here its lines "export NAME=value" become ctest's.
 set(epmoe_mpi_env "${PROJECT_SOURCE_DIR}/scripts/mpi_env.sh")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${epmoe_mpi_env}")
@@ -42,7 +43,8 @@ function(epmoe_add_test)
     if(ranks GREATER 1)
       set(processors 2)
     endif()
+    epmoe_test_set_labels(set_labels ${T_NAME}.np${ranks} ${T_NAME})
     set_tests_properties(${T_NAME}.np${ranks} PROPERTIES TIMEOUT ${T_TIMEOUT} PROCESSORS ${processors}
-      ENVIRONMENT "${EPMOE_TEST_ENVIRONMENT};OMP_NUM_THREADS=${T_THREADS}" LABELS "np${ranks};${T_LABELS}")
+      ENVIRONMENT "${EPMOE_TEST_ENVIRONMENT};OMP_NUM_THREADS=${T_THREADS}" LABELS "np${ranks};${set_labels};${T_LABELS}")
   endforeach()
 endfunction()

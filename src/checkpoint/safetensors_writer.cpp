@@ -25,7 +25,11 @@ namespace fs = std::filesystem;
 /// Renaming would replace a link by a file, and a device or a pipe too: links are followed, others refused.
 fs::path place_of(const fs::path& target) {
   std::error_code ignored;
-  const auto place = fs::is_symlink(target, ignored) ? fs::weakly_canonical(target) : target;
+  auto place = target;
+  for (int hops = 0; hops < 40 && fs::is_symlink(place, ignored); ++hops) {
+    const auto to = fs::read_symlink(place, ignored);
+    place = to.is_absolute() ? to : place.parent_path() / to;
+  }
   if (fs::exists(place, ignored) && !fs::is_regular_file(place, ignored))
     throw CheckpointError(fmt::format("{}: not a regular file, which is wanted to write to", place.string()));
   return place;

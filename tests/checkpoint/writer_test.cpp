@@ -1,4 +1,5 @@
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <csignal>
 
@@ -112,7 +113,7 @@ TEST_F(Writer, UnwritablePlacesLeaveNothing) {
   write_file(dir_ / "file", "x");
   expect_error<CheckpointError>([&] { write_safetensors(dir_ / "file/out", tensors()); }, {"file/out", "cannot write"});
   std::filesystem::create_directory(dir_ / "taken");
-  expect_error<CheckpointError>([&] { write_safetensors(dir_ / "taken", tensors()); }, {"taken", "in place"});
+  expect_error<CheckpointError>([&] { write_safetensors(dir_ / "taken", tensors()); }, {"taken", "regular file"});
   EXPECT_THAT(dir_.names(), ElementsAre("file", "taken"));
   if (::geteuid() != 0) {  // root may write anywhere
     std::filesystem::permissions(dir_ / "taken",
@@ -120,6 +121,19 @@ TEST_F(Writer, UnwritablePlacesLeaveNothing) {
     expect_error<CheckpointError>([&] { write_safetensors(dir_ / "taken/out", tensors()); },
                                   {"cannot write", "Permission denied"});
   }
+}
+
+TEST_F(Writer, LinksAreFollowedAndPipesRefused) {
+  std::filesystem::create_symlink("real", dir_ / "link");
+  write_safetensors(dir_ / "link", tensors());  // the link's target is not there yet
+  EXPECT_TRUE(std::filesystem::is_symlink(dir_ / "link"));
+  const auto first = read_file(dir_ / "real");
+  write_safetensors(dir_ / "link", tensors());
+  EXPECT_TRUE(std::filesystem::is_symlink(dir_ / "link"));
+  EXPECT_EQ(read_file(dir_ / "real"), first);
+  ASSERT_EQ(::mkfifo((dir_ / "pipe").c_str(), 0600), 0);
+  expect_error<CheckpointError>([&] { write_safetensors(dir_ / "pipe", tensors()); }, {"pipe", "regular file"});
+  EXPECT_TRUE(std::filesystem::is_fifo(dir_ / "pipe"));
 }
 
 TEST_F(Writer, FailureHalfWayKeepsTheOldFile) {

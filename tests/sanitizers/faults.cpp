@@ -1,0 +1,96 @@
+#include <atomic>
+#include <climits>
+#include <cstdlib>
+#include <string_view>
+#include <thread>
+
+#include "epmoe/comm/communicator.hpp"
+#include "epmoe/comm/environment.hpp"
+#include "epmoe/core/execution_context.hpp"
+
+/// One fault, named by the argument, on the last rank of a program that uses MPI and the executor as ours do.
+namespace epmoe {
+namespace {
+
+/// Through volatile objects, so that no compiler removes or foresees the fault.
+void* volatile g_pointer = nullptr;
+volatile int g_value = 0;
+
+/// Several blocks: the last one's address may stay in a register or on a sleeping thread's stack.
+void lose_memory() {
+  for (int i = 0; i < 16; ++i) g_pointer = std::malloc(123);
+  g_pointer = nullptr;
+}
+
+/// Two tasks for two workers: one worker loses memory, the other waits for that, so neither takes both.
+constexpr int kNobody = -1;
+void lose_memory_in_loop(int loser) {
+  const auto executor = make_openmp_executor(2);
+  std::atomic<bool> lost{loser == kNobody};
+  auto body = [&](std::int64_t, int worker) {
+    if (worker == loser) {
+      lose_memory();
+      lost = true;
+    }
+    while (!lost) std::this_thread::yield();
+  };
+  executor->run(2, body, nullptr);
+}
+
+/// Past the end by an address whose origin the compiler does not see: UndefinedBehaviorSanitizer would speak first.
+void read_past_the_end() {
+  void* const values = std::malloc(8 * sizeof(int));
+  g_pointer = values;
+  g_value = static_cast<volatile int*>(g_pointer)[8];
+  std::free(values);
+}
+
+void read_after_free() {
+  g_pointer = std::malloc(64);
+  std::free(g_pointer);
+  g_value = *static_cast<volatile int*>(g_pointer);
+}
+
+void overflow() {
+  g_value = INT_MAX;
+  const int most = g_value;
+  g_value = most + 1;
+}
+
+void read_misaligned() {
+  alignas(8) static char bytes[16] = {};
+  g_pointer = bytes + 1;
+  g_value = *static_cast<volatile int*>(g_pointer);
+}
+
+bool commit(std::string_view fault) {
+  if (fault == "none")
+    lose_memory_in_loop(kNobody);
+  else if (fault == "leak")
+    lose_memory();
+  else if (fault == "leak_in_parallel_loop")
+    lose_memory_in_loop(0);
+  else if (fault == "leak_in_worker_thread")
+    lose_memory_in_loop(1);
+  else if (fault == "out_of_bounds")
+    read_past_the_end();
+  else if (fault == "use_after_free")
+    read_after_free();
+  else if (fault == "signed_overflow")
+    overflow();
+  else if (fault == "misaligned")
+    read_misaligned();
+  else
+    return false;
+  return true;
+}
+
+}  // namespace
+}  // namespace epmoe
+
+int main(int argc, char** argv) {
+  const epmoe::comm::Environment environment;
+  const auto world = epmoe::comm::Communicator::world();
+  if (world.rank() + 1 != world.size()) return 0;
+  return argc == 2 && epmoe::commit(argv[1]) ? 0 : 2;
+}

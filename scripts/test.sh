@@ -122,6 +122,7 @@ if [ "$mode" != quick ]; then
 fi
 
 if [ "$mode" = full ]; then
+  run_leg "x86-64 without AVX" scripts/baseline_cpu.sh
   run_leg "AArch64" scripts/arm.sh
   run_leg "the other Debian release" scripts/other_release.sh
 fi

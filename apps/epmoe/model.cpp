@@ -38,7 +38,11 @@ class CheckpointModel final : public Model {
     for (const auto& file : loaded_.catalog->files()) files.push_back(file.string());
     return files;
   }
-  [[nodiscard]] std::vector<std::string> notes() const override { return loaded_.catalog->notes(); }
+  [[nodiscard]] std::vector<std::string> notes() const override {
+    auto notes = loaded_.catalog->notes();
+    notes.insert(notes.end(), loaded_.model.notes.begin(), loaded_.model.notes.end());
+    return notes;
+  }
 
  private:
   [[nodiscard]] const checkpoint::LayerTensors& tensors(std::int64_t layer) const {

@@ -67,7 +67,12 @@ ForwardResult ModularKernel::forward_into(const ForwardInput& input, MatrixView 
   const bool direct = y.dtype == DType::f32 && !overlap(input.x, y);
   const bool has_shared = shared_ != nullptr;
   const auto wanted = (direct ? 0 : values) + (has_shared ? values : 0);
-  auto* scratch = reinterpret_cast<float*>(context.workspaces->result.get(wanted * size_bytes(DType::f32)));
+  float* scratch = nullptr;
+  try {
+    scratch = reinterpret_cast<float*>(context.workspaces->result.get(wanted * size_bytes(DType::f32)));
+  } catch (const Error& error) {
+    fail_with_all(input, error, context);
+  }
   const auto routed = direct ? y : matrix_view(scratch, input.x.rows, hidden);
   const auto shared = has_shared ? matrix_view(scratch + (direct ? 0 : values), input.x.rows, hidden) : MatrixView{};
   auto result = run(input, routed, shared, context);
@@ -104,13 +109,18 @@ void ModularKernel::check_outputs(const ForwardInput& input, std::initializer_li
     for (const auto& y : outputs) check_output(input, y, outputs.size() == 1);
     if (input.placement != nullptr) check_placement(*input.placement);
   } catch (const InputError& error) {
-    try {
-      run(input, {}, {}, context, error.code());
-    } catch (const InputError&) {
-      throw error;  // says more than what travelled
-    }
-    throw;
+    fail_with_all(input, error, context);
   }
+}
+
+/// Takes part in the call with a status instead of rows, then throws what this rank knows best.
+void ModularKernel::fail_with_all(const ForwardInput& input, const Error& error, const ExecutionContext& context) {
+  try {
+    run(input, {}, {}, context, error.code());
+  } catch (const Error& travelled) {
+    if (travelled.code() != error.code()) throw;
+  }
+  throw_error(error.code(), error.what(), group_->rank(), "dispatch");
 }
 
 /// A call may bring its own expert map, as long as it fits the weights that this rank holds.

@@ -255,6 +255,27 @@ TEST(ModularKernel, GrowthAfterLockFailsOnAllRanksNamingBytes) {
   EXPECT_TRUE(l.verify(routing.view(), context).ok);
 }
 
+TEST(ModularKernel, NoScratchOnOneRankMakesAllThrow) {
+  const TestContext context(1, 10.0);
+  RunConfig run;
+  run.strategy = default_strategy();
+  Layer l(small_config(32, 16, 8, 2, 8), run, {4}, context);  // shared experts need scratch before anything is sent
+  const auto routing = l.layer.route(l.x_view(), context);
+  auto locked = static_cast<const ExecutionContext&>(context);
+  WorkspaceSet tight;
+  if (world_rank() == 0) tight.lock();
+  locked.workspaces = &tight;
+  std::string message;
+  try {
+    l.layer.forward(l.x_view(), routing.view(), l.y_view(), nullptr, locked);
+  } catch (const InternalError& error) {
+    message = error.what();
+  }
+  EXPECT_THAT(message, HasSubstr(world_rank() == 0 ? "result" : "rank 0"));
+  l.layer.forward(l.x_view(), routing.view(), l.y_view(), nullptr, context);
+  EXPECT_TRUE(l.verify(routing.view(), context).ok);
+}
+
 TEST(ModularKernel, OverflowingReceiveBudgetChangesNothing) {
   const TestContext context;
   RunConfig run;

@@ -78,6 +78,7 @@ class ModularKernel {
   void weigh_entries(const ExpertBatch& batch, const ExpertIndex& index, ConstMatrixView entries,
                      const ExpertIndex* padded, MatrixView out, bool skip_weights,
                      const ExecutionContext& context) const;
+  [[noreturn]] void fail_with_all(const ForwardInput& input, const Error& error, const ExecutionContext& context);
   void check_placement(const Placement& placement) const;
   void check_output(const ForwardInput& input, MatrixView y, bool bf16_allowed) const;
   std::shared_ptr<comm::ExpertGroup> group_;

@@ -5,21 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "epmoe/quantize/row_format.hpp"
+
 namespace epmoe {
-namespace {
-
-std::int64_t value_bytes(DispatchType type) {
-  switch (type) {
-    case DispatchType::f32: return 4;
-    case DispatchType::f16:
-    case DispatchType::bf16: return 2;
-    case DispatchType::int8: return 1;
-  }
-  return 0;
-}
-
-}  // namespace
-
 BatchedRows to_batched(const ExpertBatch& batch, const ExpertIndex& index, std::int64_t max_rows) {
   const auto experts = static_cast<std::int64_t>(index.expert_begin.size()) - 1;
   BatchedRows out;

@@ -34,6 +34,14 @@ void zero(std::byte* row, std::int64_t begin, std::int64_t end) {
   std::memset(row + begin, 0, static_cast<std::size_t>(end - begin));
 }
 
+}  // namespace
+
+std::int64_t value_bytes(DispatchType type) {
+  return size_bytes(values_dtype(type));
+}
+
+namespace {
+
 /// Calls f(begin, values, n) for the pieces of a row of x, as f32 times `factor`.
 template <class F>
 void for_pieces(ConstMatrixView x, std::int64_t token, float factor, const F& f) {

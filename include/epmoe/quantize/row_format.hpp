@@ -21,6 +21,9 @@ struct WireEntry {
 };
 static_assert(sizeof(WireEntry) == 12);
 
+/// Bytes of one hidden value on the wire.
+std::int64_t value_bytes(DispatchType type);
+
 class DispatchRowFormat {
  public:
   DispatchRowFormat() = default;

@@ -13,16 +13,6 @@ namespace {
 
 constexpr std::int64_t kPieceValues = 256;
 
-std::int64_t value_bytes(DispatchType type) {
-  switch (type) {
-    case DispatchType::f32: return 4;
-    case DispatchType::f16:
-    case DispatchType::bf16: return 2;
-    case DispatchType::int8: return 1;
-  }
-  return 0;
-}
-
 /// Piece by piece, so that the f32 values of a row never leave the first cache.
 void convert_to_bf16(const kernels::KernelFunctions& kernels, const RowSource& source, std::int64_t hidden,
                      std::byte* out) {

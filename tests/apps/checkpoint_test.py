@@ -138,10 +138,8 @@ class Broken(CliTest):
             os.mkdir(self.path(name))
             shutil.copytree(os.path.join(DATA, "mixtral_f32"), os.path.join(self.path(name), "model"))
         os.remove(os.path.join(self.path("b"), "model", "model.safetensors"))
-        rank = [*harness.command(0), "run", "model", "--tokens", "4"]
-        line = [harness.OPTIONS.mpiexec, "-n", "1", "-wdir", self.path("a"), *rank, ":",
-                "-n", "1", "-wdir", self.path("b"), *rank]
-        result = harness.subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+        run = ("run", "model", "--tokens", "4")
+        result = harness.two_ranks((self.path("a"), run), (self.path("b"), run))
         self.assertEqual(result.returncode, 2, result.stderr)
         lines = [line for line in result.stderr.splitlines() if line.startswith("epmoe: ")]
         self.assertEqual(len(lines), 1, result.stderr)

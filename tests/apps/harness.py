@@ -2,6 +2,7 @@
 import argparse
 import json
 import os
+import shlex
 import shutil
 import struct
 import subprocess
@@ -22,6 +23,18 @@ def command(ranks, *arguments):
     start = [OPTIONS.mpiexec, "-n", str(ranks)] if ranks else []
     emulator = OPTIONS.emulator.split(";") if OPTIONS.emulator else []
     return start + emulator + [OPTIONS.epmoe, *map(str, arguments)]
+
+
+def two_ranks(first, second, timeout=60):
+    """Runs another command line on each of two ranks: each is (directory, arguments of epmoe).
+
+    One mpirun command for all ranks, which choose by their number: the launcher of Open MPI 5.0.7 crashes on
+    `mpirun … : …`."""
+    choose = " ".join(f'{rank}) cd {shlex.quote(directory)} && exec {shlex.join(command(0, *arguments))} ;;'
+                      for rank, (directory, arguments) in enumerate((first, second)))
+    script = f'case "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" in {choose} esac; echo "no rank number found" >&2; exit 99'
+    return subprocess.run([OPTIONS.mpiexec, "-n", "2", "sh", "-c", script], capture_output=True, text=True,
+                          timeout=timeout, check=False)
 
 
 def epmoe(ranks, *arguments, timeout=60, env=None, cwd=None):

@@ -97,10 +97,8 @@ class Files(CliTest):
 class OneRankAlone(CliTest):
     def test_different_command_lines_end_the_job(self):
         """A rank with other flags than the rest: no hang, exit 2, and the rank is named."""
-        binary = harness.command(0)
-        line = [harness.OPTIONS.mpiexec, "-n", "1", *binary, "run", "--tokens", "4", ":",
-                "-n", "1", *binary, "run", "--tokens", "4", "--strategy", "hierarchical"]
-        result = harness.subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+        result = harness.two_ranks((".", ("run", "--tokens", "4")),
+                                   (".", ("run", "--tokens", "4", "--strategy", "hierarchical")))
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertIn("epmoe: rank 1: --strategy hierarchical: not built yet", result.stderr)
 

@@ -105,42 +105,49 @@ void decode_row(const PackedLayout& layout, const std::uint32_t* words, std::int
   }
 }
 
-/// Where the words of 16 columns of one k-group lie: `word_of` steps by kColumns words a k-group.
-std::size_t panel_word(std::int64_t n, std::int64_t words_per_row) {
-  return static_cast<std::size_t>(n / kColumns * kColumns * words_per_row + n % kColumns);
+/// Where a column's part of the first panel word lies, in 32-bit pieces; the next words follow `kColumns` parts later.
+std::size_t first_piece(const PackedLayout& layout, std::int64_t n, std::int64_t words_per_row) {
+  const std::int64_t pieces = layout.word_bytes / 4;
+  return static_cast<std::size_t>((n / kColumns * kColumns * words_per_row + n % kColumns) * pieces);
 }
 
 void pack_matrix(const PackedLayout& layout, const ConstMatrixView& source, const Part& part) {
   const std::int64_t words_per_row = layout.padded_k(part.k) / layout.v();
+  const std::int64_t pieces = layout.word_bytes / 4, pieces_per_row = words_per_row * pieces;
   std::vector<float> row(static_cast<std::size_t>(part.k));
-  std::vector<std::uint32_t> words(static_cast<std::size_t>(kRowsAtOnce * words_per_row));
+  std::vector<std::uint32_t> rows(static_cast<std::size_t>(kRowsAtOnce * pieces_per_row));
   auto* packed = reinterpret_cast<std::uint32_t*>(part.matrix);
   for (std::int64_t n0 = 0; n0 < layout.padded_n(part.n); n0 += kRowsAtOnce) {
-    std::fill(words.begin(), words.end(), 0U);
+    std::fill(rows.begin(), rows.end(), 0U);
     for (std::int64_t i = 0; i < kRowsAtOnce; ++i) {
       const std::int64_t n = n0 + i;
       if (n < part.n) {
         read_row(source, n, row.data());
-        encode_row(layout, row.data(), part.k, words.data() + i * words_per_row, part, n);
+        encode_row(layout, row.data(), part.k, rows.data() + i * pieces_per_row, part, n);
       } else if (part.scales != nullptr) {
         part.scales[n] = 0.0F;
         part.column_sums[n] = 0;
       }
     }
-    std::uint32_t* out = packed + panel_word(n0, words_per_row);
-    for (std::int64_t k = 0; k < words_per_row; ++k, out += kColumns)
-      for (std::int64_t i = 0; i < kRowsAtOnce; ++i) out[i] = words[static_cast<std::size_t>(i * words_per_row + k)];
+    std::uint32_t* out = packed + first_piece(layout, n0, words_per_row);
+    for (std::int64_t k = 0; k < pieces_per_row; k += pieces, out += kColumns * pieces)
+      for (std::int64_t i = 0; i < kRowsAtOnce; ++i)
+        for (std::int64_t j = 0; j < pieces; ++j)
+          out[i * pieces + j] = rows[static_cast<std::size_t>(i * pieces_per_row + k + j)];
   }
 }
 
 void unpack_matrix(const PackedLayout& layout, const Part& part, float* out) {
   const std::int64_t words_per_row = layout.padded_k(part.k) / layout.v();
-  std::vector<std::uint32_t> words(static_cast<std::size_t>(words_per_row));
+  const std::int64_t pieces = layout.word_bytes / 4;
+  std::vector<std::uint32_t> row(static_cast<std::size_t>(words_per_row * pieces));
   const auto* packed = reinterpret_cast<const std::uint32_t*>(part.matrix);
   for (std::int64_t n = 0; n < part.n; ++n) {
-    const std::uint32_t* in = packed + panel_word(n, words_per_row);
-    for (std::int64_t k = 0; k < words_per_row; ++k) words[static_cast<std::size_t>(k)] = in[k * kColumns];
-    decode_row(layout, words.data(), part.k, part.scales != nullptr ? part.scales[n] : 1.0F, out + n * part.k);
+    const std::uint32_t* in = packed + first_piece(layout, n, words_per_row);
+    for (std::int64_t k = 0; k < words_per_row; ++k)
+      for (std::int64_t j = 0; j < pieces; ++j)
+        row[static_cast<std::size_t>(k * pieces + j)] = in[k * kColumns * pieces + j];
+    decode_row(layout, row.data(), part.k, part.scales != nullptr ? part.scales[n] : 1.0F, out + n * part.k);
   }
 }
 
@@ -153,7 +160,7 @@ void pack_bias(const PackedLayout& layout, const ConstMatrixView& bias, const Pa
 }  // namespace
 
 std::int64_t PackedLayout::v() const {
-  return 4 / element_bytes();
+  return word_bytes / element_bytes();
 }
 
 std::int64_t PackedLayout::element_bytes() const {
@@ -190,6 +197,8 @@ ExpertSlots::ExpertSlots(const PackedLayout& layout, std::int64_t slots, std::in
   if (layout.hidden < 1 || layout.intermediate < 1 || slots < 0 || spare_slots < 0)
     throw ConfigError(fmt::format("expert slots: hidden {}, intermediate {}, slots {}, spare slots {}", layout.hidden,
                                   layout.intermediate, slots, spare_slots));
+  if (layout.word_bytes != 4 && layout.word_bytes != 8)
+    throw ConfigError(fmt::format("expert slots: words of {} bytes, wanted 4 or 8", layout.word_bytes));
   memory_ = AlignedBuffer((slots + spare_slots) * layout.slot_bytes());
   for (std::int64_t s = 0; s < slots + spare_slots; ++s) physical_.push_back(s);
 }

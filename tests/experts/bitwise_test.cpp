@@ -5,7 +5,8 @@
 #include "experts/expert_case.hpp"
 #include "support/world.hpp"
 
-/// One row gives the same bits whatever is computed beside it, in whatever pieces, by whatever threads and kernels.
+/// One row gives the same bits whatever is computed beside it, in whatever pieces, by whatever threads; each kernel set
+/// has bits of its own, and integer sums are the same for all.
 namespace epmoe::test {
 namespace {
 
@@ -23,8 +24,8 @@ void check(Shape shape, ComputeType compute) {
   const RandomExperts weights(1, shape, DType::bf16, true);
   const DispatchType dispatch = default_dispatch_type(compute);
   TestContext one(1), two(2);
-  std::vector<float> truth;  // the first ISA, all 64 rows in one call
   for (const std::string& isa : isas()) {
+    std::vector<float> truth;  // all 64 rows in one call
     const auto config = experts_config(shape, compute, Activation::silu, true, 1, isa);
     const auto experts = make_experts("native", config, one);
     const ExpertSlots slots = weights.pack(experts->packed_layout());
@@ -63,7 +64,7 @@ TEST(Bitwise, K7168) {
   }
 }
 
-TEST(Bitwise, ChunksThreadsAndIsas) {
+TEST(Bitwise, ChunksAndThreads) {
   constexpr std::int64_t kExperts = 5, kRows = 150;
   const Shape shape{96, 80};
   const auto values = random_rows(kRows, shape.hidden);
@@ -72,8 +73,8 @@ TEST(Bitwise, ChunksThreadsAndIsas) {
   for (const ComputeType compute : kComputeTypes) {
     const TestBatch batch(const_matrix_view(values.data(), kRows, shape.hidden), default_dispatch_type(compute),
                           kExperts, two_choices(kRows, kExperts));
-    std::vector<float> truth;
-    for (const std::string& isa : isas())
+    for (const std::string& isa : isas()) {
+      std::vector<float> truth;
       for (TestContext* context : {&one, &two})
         for (const std::int64_t chunk : {0, 1, 7, 128}) {
           const auto experts =
@@ -83,6 +84,7 @@ TEST(Bitwise, ChunksThreadsAndIsas) {
           EXPECT_EQ(differences(result.rows, truth), 0) << isa << " " << name(compute) << " chunk " << chunk;
           EXPECT_TRUE(result.guards_intact) << isa << " " << name(compute) << " chunk " << chunk;
         }
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -9,7 +10,9 @@
 #include "experts/expert_case.hpp"
 #include "experts/kernels/kernel_set.hpp"
 
-/// Kernels against scalar loops that spell out the promised order of operations: equal bits, not a tolerance.
+/// Kernels against scalar loops that spell out the promised order of operations: equal bits, not a tolerance. Sets
+/// whose CPU sums several products at once have their order fixed by the CPU: they are held to a tight tolerance, and
+/// to the same bits whatever the number of rows.
 namespace epmoe::test {
 namespace {
 
@@ -63,10 +66,12 @@ struct Operands {
       out = to_float(bf16{static_cast<std::uint16_t>(bits >> (16 * static_cast<unsigned>(j)))});
     return out;
   }
-  /// The scalar truth, and its bits.
-  [[nodiscard]] float expected(std::int64_t r, std::int64_t n, bool with_bias) const {
+  /// The scalar truth, and its bits; `magnitude` becomes the sum of the products' magnitudes.
+  [[nodiscard]] float expected(std::int64_t r, std::int64_t n, bool with_bias, bool fused,
+                               double* magnitude = nullptr) const {
     float sum = 0.0F;
     std::int64_t integer = 0;
+    double magnitudes = 0;
     for (std::int64_t k = 0; k < words; ++k) {
       const std::uint32_t aw = a[static_cast<std::size_t>(r * words + k)],
                           ww = w[static_cast<std::size_t>(k * kPanelColumns + n)];
@@ -77,10 +82,12 @@ struct Operands {
               static_cast<std::int64_t>(static_cast<std::int8_t>(aw >> shift)) * static_cast<std::int8_t>(ww >> shift);
         } else {
           const float product = value(aw, j) * value(ww, j);
-          sum += product;
+          sum = fused ? std::fma(value(aw, j), value(ww, j), sum) : sum + product;
+          magnitudes += std::fabs(product);
         }
       }
     }
+    if (magnitude != nullptr) *magnitude = magnitudes;
     const auto column = static_cast<std::size_t>(n);
     if (compute == ComputeType::int8)
       sum = static_cast<float>(integer) * (row_scale[static_cast<std::size_t>(r)] * channel_scale[column]);
@@ -92,57 +99,130 @@ struct Operands {
   std::vector<float> row_scale, channel_scale, bias;
 };
 
+/// A set's kernel for a format, fed as the set wants: words of 4 or 8 bytes, rows signed or unsigned.
+class Kernel {
+ public:
+  Kernel(const std::string& isa, ComputeType type)
+      : compute_(type), f_(*kernels::find_kernel_set(isa.c_str())->functions) {}
+  [[nodiscard]] kernels::Rounding rounding() const {
+    return compute_ == ComputeType::f32    ? f_.f32_rounding
+           : compute_ == ComputeType::bf16 ? f_.bf16_rounding
+                                           : kernels::Rounding::separate;
+  }
+  [[nodiscard]] std::int64_t pieces() const {
+    return compute_ == ComputeType::bf16   ? f_.bf16_word_bytes / 4
+           : compute_ == ComputeType::int8 ? f_.int8_word_bytes / 4
+                                           : 1;
+  }
+  /// C [rows][kStride] of the first `rows` rows; `words` counts 4-byte words and is a multiple of 16.
+  [[nodiscard]] std::vector<float> run(const Operands& o, std::int64_t rows, bool with_bias) const {
+    std::vector<std::uint32_t> a = o.a, w(o.w.size());
+    if (compute_ == ComputeType::int8 && f_.unsigned_int8_rows)
+      for (std::uint32_t& word : a) word ^= 0x80808080U;
+    const std::int64_t p = pieces();
+    for (std::int64_t k = 0; k < o.words; ++k)
+      for (std::int64_t n = 0; n < kPanelColumns; ++n)
+        w[static_cast<std::size_t>(k / p * p * kPanelColumns + n * p + k % p)] =
+            o.w[static_cast<std::size_t>(k * kPanelColumns + n)];
+    std::vector<std::int32_t> column_sum(kPanelColumns);
+    for (std::int64_t k = 0; k < o.words && compute_ == ComputeType::int8; ++k)
+      for (std::int64_t n = 0; n < kPanelColumns; ++n)
+        for (unsigned byte = 0; byte < 4; ++byte)
+          column_sum[static_cast<std::size_t>(n)] +=
+              static_cast<std::int8_t>(o.w[static_cast<std::size_t>(k * kPanelColumns + n)] >> (8 * byte));
+    std::vector<float> c(static_cast<std::size_t>(rows * kStride), std::numeric_limits<float>::quiet_NaN());
+    kernels::PanelGemm g;
+    g.a = a.data();
+    g.a_stride_bytes = o.words * 4;
+    g.w = w.data();
+    g.next = w.data();
+    g.c = c.data();
+    g.c_stride = kStride;
+    g.rows = rows;
+    g.words = o.words / p;
+    g.row_scale = o.row_scale.data();
+    g.channel_scale = o.channel_scale.data();
+    g.column_sum = column_sum.data();
+    g.bias = with_bias ? o.bias.data() : nullptr;
+    (compute_ == ComputeType::f32 ? f_.gemm_f32 : compute_ == ComputeType::bf16 ? f_.gemm_bf16 : f_.gemm_int8)(g);
+    return c;
+  }
+  static constexpr std::int64_t kStride = kPanelColumns + 16;
+
+ private:
+  ComputeType compute_;
+  const kernels::KernelFunctions& f_;
+};
+
 TEST(Kernels, SumsHaveTheBitsOfAScalarLoop) {
+  std::int64_t checked = 0;
   for (const ComputeType compute : kComputeTypes)
     for (const std::int64_t words : kWordCounts)
       for (const std::int64_t rows : kRowCounts) {
         const Operands operands(compute, rows, words);
         const bool with_bias = rows % 2 == 0;
-        std::vector<float> wanted;
+        std::vector<float> separate, fused;
         for (std::int64_t r = 0; r < rows; ++r)
-          for (std::int64_t n = 0; n < kPanelColumns; ++n) wanted.push_back(operands.expected(r, n, with_bias));
+          for (std::int64_t n = 0; n < kPanelColumns; ++n) {
+            separate.push_back(operands.expected(r, n, with_bias, false));
+            fused.push_back(operands.expected(r, n, with_bias, true));
+          }
         for (const std::string& isa : isas()) {
-          const kernels::KernelFunctions& f = *kernels::find_kernel_set(isa.c_str())->functions;
-          constexpr std::int64_t kStride = kPanelColumns + 16;
-          std::vector<float> c(static_cast<std::size_t>(rows * kStride), std::numeric_limits<float>::quiet_NaN());
-          kernels::PanelGemm g;
-          g.a = operands.a.data();
-          g.a_stride_bytes = words * 4;
-          g.w = operands.w.data();
-          g.c = c.data();
-          g.c_stride = kStride;
-          g.rows = rows;
-          g.words = words;
-          g.row_scale = operands.row_scale.data();
-          g.channel_scale = operands.channel_scale.data();
-          g.bias = with_bias ? operands.bias.data() : nullptr;
-          (compute == ComputeType::f32 ? f.gemm_f32 : compute == ComputeType::bf16 ? f.gemm_bf16 : f.gemm_int8)(g);
+          const Kernel kernel(isa, compute);
+          if (kernel.rounding() == kernels::Rounding::pairs) continue;
+          const std::vector<float>& wanted = kernel.rounding() == kernels::Rounding::fused ? fused : separate;
+          const std::vector<float> c = kernel.run(operands, rows, with_bias);
           std::int64_t different = 0;
           for (std::int64_t r = 0; r < rows; ++r)
-            different += std::memcmp(c.data() + r * kStride, wanted.data() + r * kPanelColumns, kPanelColumns * 4) != 0;
+            different +=
+                std::memcmp(c.data() + r * Kernel::kStride, wanted.data() + r * kPanelColumns, kPanelColumns * 4) != 0;
           EXPECT_EQ(different, 0) << isa << " " << name(compute) << " rows " << rows << " words " << words;
+          ++checked;
         }
       }
+  EXPECT_GT(checked, 0);
+}
+
+TEST(Kernels, SumsOfDotProductInstructionsAreCloseAndDoNotDependOnTheNumberOfRows) {
+  constexpr std::int64_t kRows = 13;
+  for (const std::string& isa : isas()) {
+    const Kernel kernel(isa, ComputeType::bf16);
+    if (kernel.rounding() != kernels::Rounding::pairs) continue;
+    for (const std::int64_t words : kWordCounts) {
+      const Operands operands(ComputeType::bf16, kRows, words);
+      const std::vector<float> all = kernel.run(operands, kRows, true);
+      for (std::int64_t r = 0; r < kRows; ++r)
+        for (std::int64_t n = 0; n < kPanelColumns; ++n) {
+          double magnitude = 0;
+          const double wanted = operands.expected(r, n, true, false, &magnitude);
+          EXPECT_NEAR(all[static_cast<std::size_t>(r * Kernel::kStride + n)], wanted, 3e-6 * magnitude)
+              << isa << " words " << words << " row " << r << " column " << n;
+        }
+      for (const std::int64_t rows : kRowCounts) {
+        const std::vector<float> some = kernel.run(operands, rows, true);
+        for (std::int64_t r = 0; r < rows; ++r)
+          EXPECT_EQ(std::memcmp(some.data() + r * Kernel::kStride, all.data() + r * Kernel::kStride, kPanelColumns * 4),
+                    0)
+              << isa << " words " << words << " row " << r << " of " << rows;
+      }
+    }
+  }
 }
 
 TEST(Kernels, NoInt8SumOverflowsAtTheLongestK) {
-  constexpr std::int64_t kWords = 133144 / 4;  // 127 * 127 * 133144 is just below 2^31
-  std::vector<std::uint32_t> a(kWords, 0x7f7f7f7fU), w(kWords * kPanelColumns, 0x7f7f7f7fU);
-  const std::vector<float> scale(kPanelColumns, 1.0F);
-  for (const std::string& isa : isas()) {
-    std::vector<float> c(kPanelColumns);
-    kernels::PanelGemm g;
-    g.a = a.data();
-    g.a_stride_bytes = kWords * 4;
-    g.w = w.data();
-    g.c = c.data();
-    g.c_stride = kPanelColumns;
-    g.rows = 1;
-    g.words = kWords;
-    g.row_scale = g.channel_scale = scale.data();
-    kernels::find_kernel_set(isa.c_str())->functions->gemm_int8(g);
-    EXPECT_EQ(c[0], 127.0F * 127.0F * 133144.0F) << isa;
-    EXPECT_EQ(c[63], c[0]) << isa;
+  constexpr std::int64_t kWords = 66304 / 4;  // 255 * 127 * 66304 is just below 2^31: rows may be stored unsigned
+  for (const std::int32_t row : {127, -127}) {
+    Operands operands(ComputeType::int8, 1, kWords);
+    const auto byte = static_cast<std::uint32_t>(static_cast<std::uint8_t>(row));
+    std::fill(operands.a.begin(), operands.a.end(), byte * 0x01010101U);
+    std::fill(operands.w.begin(), operands.w.end(), 0x7f7f7f7fU);
+    operands.row_scale.assign(1, 1.0F);
+    operands.channel_scale.assign(kPanelColumns, 1.0F);
+    for (const std::string& isa : isas()) {
+      const std::vector<float> c = Kernel(isa, ComputeType::int8).run(operands, 1, false);
+      EXPECT_EQ(c[0], static_cast<float>(row) * 127.0F * 66304.0F) << isa;
+      EXPECT_EQ(c[63], c[0]) << isa;
+    }
   }
 }
 

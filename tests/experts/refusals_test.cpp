@@ -72,11 +72,11 @@ TEST(Backends, RefusalsCarryTheirReason) {
   }
   EXPECT_THAT(logger.text, HasSubstr("'itanium'"));
 
-  config = experts_config({133145, 64}, ComputeType::int8, Activation::silu, false, 1);
-  EXPECT_THAT(config_error("native", config), HasSubstr("133144"));
-  config.shape.hidden = 133144;
+  config = experts_config({66312, 64}, ComputeType::int8, Activation::silu, false, 1);
+  EXPECT_THAT(config_error("native", config), HasSubstr("66311"));
+  config.shape.hidden = 66311;
   EXPECT_TRUE(native().supports(config).ok);
-  config = experts_config({64, 133145}, ComputeType::int8, Activation::silu, false, 1);
+  config = experts_config({64, 66312}, ComputeType::int8, Activation::silu, false, 1);
   EXPECT_FALSE(native().supports(config).ok);
   config.quant = QuantConfig::for_compute(ComputeType::bf16);
   EXPECT_TRUE(native().supports(config).ok);

@@ -14,12 +14,14 @@
 /// from distinct threads.
 namespace epmoe {
 
-/// One matrix [N, K] (out, in) is stored as [N/64][K/v][64][v], N padded with zeros to 64 and K to 16 v; v = 1 for
-/// f32, 2 for bf16, 4 for int8. oneDNN reads the same bytes as BA16a64b, BA16a64b2a, BA16a64b4a.
+/// One matrix [N, K] (out, in) is stored as [N/64][K/v][64][v], N padded with zeros to 64 and K to 16 v. v values are
+/// one word: with words of 4 bytes v = 1 for f32, 2 for bf16, 4 for int8, which oneDNN reads as BA16a64b, BA16a64b2a,
+/// BA16a64b4a; matrix instructions of AArch64 want words of 8 bytes.
 struct PackedLayout {
   ComputeType compute = ComputeType::f32;
   std::int64_t hidden = 0, intermediate = 0;
   bool biases = false;
+  std::int64_t word_bytes = 4;  ///< 4 or 8
   [[nodiscard]] std::int64_t v() const;
   [[nodiscard]] std::int64_t element_bytes() const;
   [[nodiscard]] std::int64_t padded_n(std::int64_t n) const { return round_up(n, 64); }

@@ -8,19 +8,21 @@ struct CpuFeatures;
 }
 namespace epmoe::kernels {
 
-/// Columns of a packed panel. A panel is [K/v][64 columns][v] values, and v values are always one 4-byte word.
+/// Columns of a packed panel. A panel is [K/v][64 columns][v] values; v values are one word, 4 bytes unless the set
+/// says 8.
 constexpr int64_t kPanelColumns = 64;
-constexpr int64_t kPanelWordBytes = 256;  ///< one word of each column
+constexpr int64_t kPanelWordBytes = 256;  ///< one 4-byte word of each column
 
-/// c[r][0..64) = (a[r] . w[:, n]) for all K of one panel, scaled (int8) and with bias. Every sum runs over ascending k,
-/// product and sum rounded separately, whatever `rows` is.
+/// c[r][0..64) = (a[r] . w[:, n]) for all K of one panel, scaled (int8) and with bias. Every sum runs over ascending k
+/// in an order and rounding that the set fixes (`Rounding`), whatever `rows` is.
 struct PanelGemm {
   const void* a = nullptr;  ///< rows in the compute type, padded with zeros to the panel's K
   int64_t a_stride_bytes = 0;
-  const void* w = nullptr;  ///< the panel
-  float* c = nullptr;       ///< [rows][64]; overwritten
-  int64_t c_stride = 0;     ///< in floats
-  int64_t rows = 0;
+  const void* w = nullptr;               ///< the panel
+  const void* next = nullptr;            ///< the panel of the same size that is wanted next, or null: fetched ahead
+  float* c = nullptr;                    ///< [rows][64]; overwritten
+  int64_t c_stride = 0;                  ///< in floats
+  int64_t rows = 0;                      ///< at least 1
   int64_t words = 0;                     ///< padded K / v
   const float* row_scale = nullptr;      ///< int8: [rows]
   const float* channel_scale = nullptr;  ///< int8: [64]
@@ -42,6 +44,13 @@ struct PanelActivation {
   bool out_bf16 = false;
 };
 
+/// How a set rounds while it sums floats.
+enum class Rounding : uint8_t {
+  separate,  ///< each product, then each sum
+  fused,     ///< each product and sum together
+  pairs,     ///< several products at once, as the CPU's dot-product instruction does
+};
+
 struct KernelFunctions {
   void (*gemm_f32)(const PanelGemm&);
   void (*gemm_bf16)(const PanelGemm&);
@@ -51,6 +60,11 @@ struct KernelFunctions {
   void (*round_bf16)(const float* in, int64_t n, uint16_t* out);
   void (*exp)(const float* in, int64_t n, float* out);  ///< <= 1.1 ulp (half a step more among subnormals)
   void (*erf)(const float* in, int64_t n, float* out);  ///< absolute error <= 4e-7
+  Rounding f32_rounding = Rounding::separate;
+  Rounding bf16_rounding = Rounding::separate;
+  int32_t bf16_word_bytes = 4;  ///< bytes of one column in a panel word: v values
+  int32_t int8_word_bytes = 4;
+  bool unsigned_int8_rows = false;  ///< int8 rows are wanted as value + 128, `column_sum` takes it off again
 };
 
 /// One row of the table of kernel sets. A new ISA is one file with its functions and one row in kernel_table.cpp.

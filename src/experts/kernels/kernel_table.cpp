@@ -8,7 +8,10 @@ namespace epmoe::kernels {
 extern const KernelFunctions kernels_generic;
 #if defined(__x86_64__)
 extern const KernelFunctions kernels_avx2;
+extern const KernelFunctions kernels_avx_vnni;
 extern const KernelFunctions kernels_avx512;
+extern const KernelFunctions kernels_avx512_vnni;
+extern const KernelFunctions kernels_avx512_bf16;
 #elif defined(__aarch64__)
 extern const KernelFunctions kernels_neon;
 #endif
@@ -18,7 +21,10 @@ namespace {
 // Whether a set may run is decided here, in code built for the baseline.
 constexpr KernelSet kSets[] = {
 #if defined(__x86_64__)
+    {"avx512_bf16", [](const CpuFeatures& cpu) { return cpu.avx512_bf16 && cpu.avx512_vnni; }, &kernels_avx512_bf16},
+    {"avx512_vnni", [](const CpuFeatures& cpu) { return cpu.avx512_vnni; }, &kernels_avx512_vnni},
     {"avx512", [](const CpuFeatures& cpu) { return cpu.avx512; }, &kernels_avx512},
+    {"avx_vnni", [](const CpuFeatures& cpu) { return cpu.avx_vnni; }, &kernels_avx_vnni},
     {"avx2", [](const CpuFeatures& cpu) { return cpu.avx2; }, &kernels_avx2},
 #elif defined(__aarch64__)
     {"neon", [](const CpuFeatures& cpu) { return cpu.neon; }, &kernels_neon},

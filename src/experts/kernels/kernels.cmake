@@ -1,9 +1,16 @@
 # Each ISA level's kernels have their own flags; all other files are built for the architecture's baseline.
 # kernel_table.cpp picks at run time.
 set(epmoe_kernel_dir "${CMAKE_CURRENT_SOURCE_DIR}/src/experts/kernels")
+function(epmoe_kernel_flags level)
+  set_source_files_properties("${epmoe_kernel_dir}/kernels_${level}.cpp" PROPERTIES COMPILE_OPTIONS "${ARGN}")
+endfunction()
+
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
-  set_source_files_properties("${epmoe_kernel_dir}/kernels_avx2.cpp" PROPERTIES
-    COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
-  set_source_files_properties("${epmoe_kernel_dir}/kernels_avx512.cpp" PROPERTIES
-    COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mf16c")
+  set(avx2 -mavx2 -mfma -mf16c)
+  set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
+  epmoe_kernel_flags(avx2 ${avx2})
+  epmoe_kernel_flags(avx_vnni ${avx2} -mavxvnni)
+  epmoe_kernel_flags(avx512 ${avx512})
+  epmoe_kernel_flags(avx512_vnni ${avx512} -mavx512vnni)
+  epmoe_kernel_flags(avx512_bf16 ${avx512} -mavx512vnni -mavx512bf16)
 endif()

@@ -1,7 +1,7 @@
-// Compiled with -mavx2 -mfma -mf16c on x86-64 (kernels.cmake); empty elsewhere.
+// x86-64 with AVX2, FMA and F16C; empty elsewhere.
 #if defined(__AVX2__)
 #define EPMOE_KERNEL_NAME kernels_avx2
 #define EPMOE_VECTOR_BYTES 32
 #define EPMOE_VECTOR_REGISTERS 16
-#include "experts/kernels/portable_kernels.hpp"
+#include "experts/kernels/level.hpp"
 #endif

@@ -2,4 +2,4 @@
 #define EPMOE_KERNEL_NAME kernels_generic
 #define EPMOE_VECTOR_BYTES 16
 #define EPMOE_VECTOR_REGISTERS 16
-#include "experts/kernels/portable_kernels.hpp"
+#include "experts/kernels/level.hpp"

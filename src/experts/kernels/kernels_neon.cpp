@@ -3,5 +3,5 @@
 #define EPMOE_KERNEL_NAME kernels_neon
 #define EPMOE_VECTOR_BYTES 16
 #define EPMOE_VECTOR_REGISTERS 32
-#include "experts/kernels/portable_kernels.hpp"
+#include "experts/kernels/level.hpp"
 #endif

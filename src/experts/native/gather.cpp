@@ -26,6 +26,13 @@ void convert_to_bf16(const kernels::KernelFunctions& kernels, const RowSource& s
   }
 }
 
+/// Pads a row of `used` bytes to the stride, and makes it unsigned where the kernels want that.
+void finish_row(const GemmRows& to, std::byte* row, std::int64_t used) {
+  std::memset(row + used, 0, static_cast<std::size_t>(to.stride_bytes - used));
+  if (!to.unsigned_rows) return;
+  for (std::int64_t i = 0; i < to.stride_bytes; ++i) row[i] ^= std::byte{0x80};
+}
+
 }  // namespace
 
 kernels::ActivationKind kind_of(Activation activation) {
@@ -83,7 +90,7 @@ void gather(const ExpertsConfig& config, const kernels::KernelFunctions& kernels
       const RowSource source{batch.type, from.row(row), batch.type == DispatchType::int8 ? from.scale(row) : 1.0F};
       std::byte* out = to.data + i * to.stride_bytes;
       const float scale = convert_row(config, kernels, source, out, scratch.rows + task * scratch.stride);
-      std::memset(out + used_bytes, 0, static_cast<std::size_t>(to.stride_bytes - used_bytes));
+      finish_row(to, out, used_bytes);
       if (to.scales != nullptr) to.scales[i] = scale;
     }
   };
@@ -98,7 +105,7 @@ void quantize_rows(const ScaleConfig& scale, const float* activation, std::int64
     for (std::int64_t i = task * kEntriesPerTask; i < end; ++i) {
       std::byte* out = to.data + i * to.stride_bytes;
       to.scales[i] = quantize_row(scale, activation + i * stride, n, out);
-      std::memset(out + n, 0, static_cast<std::size_t>(to.stride_bytes - n));
+      finish_row(to, out, n);
     }
   };
   context.executor->run(ceil_div(count, kEntriesPerTask), body, context.progress);

@@ -20,11 +20,13 @@ float convert_row(const ExpertsConfig& config, const kernels::KernelFunctions& k
 float quantize_row(const ScaleConfig& scale, const float* in, std::int64_t n, std::byte* out);
 kernels::ActivationKind kind_of(Activation activation);
 
-/// Rows of one GEMM's input in the compute type, padded with zeros to the packed K.
+/// Rows of one GEMM's input in the compute type, padded to the stride (with anything: the weights there are zeros,
+/// and the padding is finite).
 struct GemmRows {
   std::byte* data = nullptr;
   std::int64_t stride_bytes = 0;
-  float* scales = nullptr;  ///< int8 only
+  float* scales = nullptr;     ///< int8 only
+  bool unsigned_rows = false;  ///< int8: stored as value + 128
 };
 
 /// Rows whose f32 values are needed as a whole are decoded by tasks of this many entries, each with a scratch row.

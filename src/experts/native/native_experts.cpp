@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "epmoe/core/error.hpp"
@@ -18,7 +19,13 @@ using native::GemmRows;
 using native::Tile;
 
 constexpr std::int64_t kRowBlock = 96;  // rows whose f32 results a worker holds at once; 16 row tiles of 6
-constexpr std::int64_t kInt8MaxK = 2147483647 / (127 * 127);  // an int32 sum of so many products cannot overflow
+constexpr std::int64_t kInt8MaxK = 2147483647 / (255 * 127);  // an int32 sum of so many products cannot overflow
+/// Rows this far apart share the sets of a first cache; a tile's rows must not.
+constexpr std::int64_t kAliasBytes = 2048;
+
+std::int64_t row_stride(std::int64_t bytes) {
+  return bytes % kAliasBytes == 0 ? bytes + kCacheLineBytes : bytes;
+}
 
 /// How one chunk lies in the workspaces. apply() and workspace_shapes() both read this.
 struct Layout {
@@ -33,13 +40,13 @@ struct Layout {
   Layout(const PackedLayout& packed, std::int64_t entries) {
     const bool int8 = packed.compute == ComputeType::int8;
     const std::int64_t element = packed.element_bytes();
-    input_stride = packed.padded_k(packed.hidden) * element;
+    input_stride = row_stride(packed.padded_k(packed.hidden) * element);
     input_scales = entries * input_stride;
     std::int64_t bytes13 = input_scales;
-    activation_stride = packed.padded_n(packed.intermediate) * (int8 ? 4 : element);
+    activation_stride = row_stride(packed.padded_n(packed.intermediate) * (int8 ? 4 : element));
     std::int64_t bytes2 = entries * activation_stride;
     if (int8) {
-      requantized_stride = packed.padded_k(packed.intermediate);
+      requantized_stride = row_stride(packed.padded_k(packed.intermediate));
       requantized_scales = entries * requantized_stride;
       bytes13 = std::max(input_scales, requantized_scales) + entries * 4;
       scratch_stride = packed.padded_k(packed.hidden);
@@ -60,12 +67,15 @@ struct Panels {
   const float* row_scales;
   GemmRows rows;
 
+  [[nodiscard]] const std::byte* at(std::int64_t panel) const { return matrix + panel * panel_bytes; }
+  /// `next`: the panel whose weights the same worker wants after this one, or null.
   void run(void (*gemm)(const kernels::PanelGemm&), std::int64_t panel, std::int64_t row, std::int64_t count,
-           float* c) const {
+           const std::byte* next, float* c) const {
     kernels::PanelGemm g;
     g.a = rows.data + row * rows.stride_bytes;
     g.a_stride_bytes = rows.stride_bytes;
     g.w = matrix + panel * panel_bytes;
+    g.next = next;
     g.c = c;
     g.c_stride = kPanelColumns;
     g.rows = count;
@@ -86,6 +96,9 @@ class NativeExperts final : public Experts {
   NativeExperts(const ExpertsConfig& config, const kernels::KernelSet& kernels)
       : config_(config), packed_(experts::packed_layout_of(config)), kernels_(kernels) {
     const kernels::KernelFunctions& f = *kernels.functions;
+    if (packed_.compute == ComputeType::bf16) packed_.word_bytes = f.bf16_word_bytes;
+    if (packed_.compute == ComputeType::int8) packed_.word_bytes = f.int8_word_bytes;
+    unsigned_rows_ = packed_.compute == ComputeType::int8 && f.unsigned_int8_rows;
     gemm_ = packed_.compute == ComputeType::f32    ? f.gemm_f32
             : packed_.compute == ComputeType::bf16 ? f.gemm_bf16
                                                    : f.gemm_int8;
@@ -106,16 +119,16 @@ class NativeExperts final : public Experts {
     const bool int8 = packed_.compute == ComputeType::int8;
 
     const GemmRows input{workspace13, layout.input_stride,
-                         int8 ? reinterpret_cast<float*>(workspace13 + layout.input_scales) : nullptr};
+                         int8 ? reinterpret_cast<float*>(workspace13 + layout.input_scales) : nullptr, unsigned_rows_};
     native::gather(config_, *kernels_.functions, batch, index, BatchRows(batch, index), input,
                    {reinterpret_cast<float*>(workspace2), layout.scratch_stride}, context);
 
     gate_up(index, slots, input, workspace2, layout, context);
 
-    GemmRows middle{workspace2, layout.activation_stride, nullptr};
+    GemmRows middle{workspace2, layout.activation_stride, nullptr, false};
     if (int8) {  // the scale of a row needs all of the row
       middle = {workspace13, layout.requantized_stride,
-                reinterpret_cast<float*>(workspace13 + layout.requantized_scales)};
+                reinterpret_cast<float*>(workspace13 + layout.requantized_scales), unsigned_rows_};
       native::quantize_rows(config_.quant.a2, reinterpret_cast<const float*>(workspace2), layout.activation_stride / 4,
                             packed_.intermediate, index.entries, middle, context);
     }
@@ -130,7 +143,7 @@ class NativeExperts final : public Experts {
     Panels p{};
     p.matrix = slot + (part == 0 ? packed_.gate_offset() : part == 1 ? packed_.up_offset() : packed_.down_offset());
     p.words = k / packed_.v();
-    p.panel_bytes = p.words * kernels::kPanelWordBytes;
+    p.panel_bytes = p.words * kPanelColumns * packed_.word_bytes;
     if (packed_.compute == ComputeType::int8) {
       p.scales = reinterpret_cast<const float*>(slot + packed_.scale_offset()) + column;
       p.column_sums = reinterpret_cast<const std::int32_t*>(slot + packed_.column_sum_offset()) + column;
@@ -140,19 +153,40 @@ class NativeExperts final : public Experts {
     return p;
   }
 
-  /// Runs `block(tile, panel, row, count)` over all tiles; the calling thread also lets communication progress
-  /// inside a tile, since one panel of a large expert can take long.
+  /// Where a worker goes on after some rows of a panel: another panel, or nowhere that is known.
+  struct Following {
+    std::int64_t expert = -1;
+    std::int64_t panel = 0;
+  };
+
+  /// Runs `block(tile, panel, row, count, following)` over all tiles. Each worker takes a tile while it still works on
+  /// the one before, so that it knows which weights to fetch ahead. The calling thread also lets communication
+  /// progress inside a tile, since one panel of a large expert can take long.
   template <class Block>
   void run_tiles(const std::vector<Tile>& tiles, const ExecutionContext& context, Block&& block) const {
-    const auto body = [&](std::int64_t task, int worker) {
-      const Tile& tile = tiles[static_cast<std::size_t>(task)];
-      for (std::int64_t panel = tile.panel_begin; panel < tile.panel_end; ++panel)
-        for (std::int64_t row = tile.row_begin; row < tile.row_end; row += kRowBlock) {
-          if (worker == 0 && context.progress != nullptr) context.progress->progress();
-          block(tile, panel, row, std::min(kRowBlock, tile.row_end - row));
+    const auto count = static_cast<std::int64_t>(tiles.size());
+    std::atomic<std::int64_t> taken{0};
+    const auto body = [&](std::int64_t, int worker) {
+      std::int64_t next = taken.fetch_add(1, std::memory_order_relaxed);
+      while (next < count) {
+        const Tile& tile = tiles[static_cast<std::size_t>(next)];
+        next = taken.fetch_add(1, std::memory_order_relaxed);
+        Following after;
+        if (next < count) {
+          const Tile& later = tiles[static_cast<std::size_t>(next)];
+          after = {later.expert, later.panel_begin};
         }
+        for (std::int64_t panel = tile.panel_begin; panel < tile.panel_end; ++panel)
+          for (std::int64_t row = tile.row_begin; row < tile.row_end; row += kRowBlock) {
+            if (worker == 0 && context.progress != nullptr) context.progress->progress();
+            Following following;  // the same panel again: it is in cache already
+            if (row + kRowBlock >= tile.row_end)
+              following = panel + 1 < tile.panel_end ? Following{tile.expert, panel + 1} : after;
+            block(tile, panel, row, std::min(kRowBlock, tile.row_end - row), following);
+          }
+      }
     };
-    context.executor->run(static_cast<std::int64_t>(tiles.size()), body, context.progress);
+    context.executor->run(std::min<std::int64_t>(context.executor->workers(), count), body, context.progress);
   }
 
   void gate_up(const ExpertIndex& index, const ExpertSlots& slots, const GemmRows& input, std::byte* activation,
@@ -164,29 +198,33 @@ class NativeExperts final : public Experts {
                                          context.executor->workers());
     const bool bf16_out = packed_.compute == ComputeType::bf16;
     const std::int64_t element = bf16_out ? 2 : 4;
-    run_tiles(tiles, context, [&](const Tile& tile, std::int64_t panel, std::int64_t row, std::int64_t count) {
-      alignas(64) float gate[kRowBlock * kPanelColumns];
-      alignas(64) float up[kRowBlock * kPanelColumns];
-      panels(slots, tile.expert, 0, input).run(gemm_, panel, row, count, gate);
-      panels(slots, tile.expert, 1, input).run(gemm_, panel, row, count, up);
-      const std::int64_t column = panel * kPanelColumns;
-      std::byte* out = activation + row * layout.activation_stride + column * element;
-      kernels::PanelActivation act;
-      act.kind = native::kind_of(config_.shape.activation);
-      act.gate = gate;
-      act.up = up;
-      act.stride = kPanelColumns;
-      act.rows = count;
-      act.out = out;
-      act.out_stride_bytes = layout.activation_stride;
-      act.out_bf16 = bf16_out;
-      kernels_.functions->activate(act);
-      // Columns past I: a NaN row would leave NaN there, and NaN times a padding weight is not 0.
-      const std::int64_t used = std::min(kPanelColumns, packed_.intermediate - column);
-      for (std::int64_t r = 0; used < kPanelColumns && r < count; ++r)
-        std::memset(out + r * layout.activation_stride + used * element, 0,
-                    static_cast<std::size_t>((kPanelColumns - used) * element));
-    });
+    run_tiles(
+        tiles, context,
+        [&](const Tile& tile, std::int64_t panel, std::int64_t row, std::int64_t count, const Following& following) {
+          alignas(64) float gate[kRowBlock * kPanelColumns];
+          alignas(64) float up[kRowBlock * kPanelColumns];
+          const Panels gates = panels(slots, tile.expert, 0, input), ups = panels(slots, tile.expert, 1, input);
+          gates.run(gemm_, panel, row, count, ups.at(panel), gate);
+          ups.run(gemm_, panel, row, count,
+                  following.expert < 0 ? nullptr : panels(slots, following.expert, 0, input).at(following.panel), up);
+          const std::int64_t column = panel * kPanelColumns;
+          std::byte* out = activation + row * layout.activation_stride + column * element;
+          kernels::PanelActivation act;
+          act.kind = native::kind_of(config_.shape.activation);
+          act.gate = gate;
+          act.up = up;
+          act.stride = kPanelColumns;
+          act.rows = count;
+          act.out = out;
+          act.out_stride_bytes = layout.activation_stride;
+          act.out_bf16 = bf16_out;
+          kernels_.functions->activate(act);
+          // Columns past I: a NaN row would leave NaN there, and NaN times a padding weight is not 0.
+          const std::int64_t used = std::min(kPanelColumns, packed_.intermediate - column);
+          for (std::int64_t r = 0; used < kPanelColumns && r < count; ++r)
+            std::memset(out + r * layout.activation_stride + used * element, 0,
+                        static_cast<std::size_t>((kPanelColumns - used) * element));
+        });
   }
 
   void down(const ExpertIndex& index, const ExpertSlots& slots, const GemmRows& middle, const MatrixView& output,
@@ -196,20 +234,25 @@ class NativeExperts final : public Experts {
     const auto tiles =
         native::cut_tiles(index, packed_.padded_n(packed_.hidden) / kPanelColumns,
                           k * kPanelColumns * packed_.element_bytes(), k * kPanelColumns, context.executor->workers());
-    run_tiles(tiles, context, [&](const Tile& tile, std::int64_t panel, std::int64_t row, std::int64_t count) {
-      alignas(64) float c[kRowBlock * kPanelColumns];
-      panels(slots, tile.expert, 2, middle).run(gemm_, panel, row, count, c);
-      const std::int64_t column = panel * kPanelColumns;
-      const auto used = static_cast<std::size_t>(std::min(kPanelColumns, packed_.hidden - column)) * 4;
-      for (std::int64_t r = 0; r < count; ++r)
-        std::memcpy(output.row(index.entry[static_cast<std::size_t>(row + r)]) + column * 4, c + r * kPanelColumns,
-                    used);
-    });
+    run_tiles(
+        tiles, context,
+        [&](const Tile& tile, std::int64_t panel, std::int64_t row, std::int64_t count, const Following& following) {
+          alignas(64) float c[kRowBlock * kPanelColumns];
+          panels(slots, tile.expert, 2, middle)
+              .run(gemm_, panel, row, count,
+                   following.expert < 0 ? nullptr : panels(slots, following.expert, 2, middle).at(following.panel), c);
+          const std::int64_t column = panel * kPanelColumns;
+          const auto used = static_cast<std::size_t>(std::min(kPanelColumns, packed_.hidden - column)) * 4;
+          for (std::int64_t r = 0; r < count; ++r)
+            std::memcpy(output.row(index.entry[static_cast<std::size_t>(row + r)]) + column * 4, c + r * kPanelColumns,
+                        used);
+        });
   }
 
   ExpertsConfig config_;
   PackedLayout packed_;
   const kernels::KernelSet& kernels_;
+  bool unsigned_rows_ = false;
   void (*gemm_)(const kernels::PanelGemm&) = nullptr;
 };
 
@@ -231,7 +274,7 @@ Verdict supports(const ExpertsConfig& config) {
 }  // namespace
 
 BackendInfo native_backend() {
-  return {"native", "own kernels, vectorised for this CPU; the same bits for any batch, threads and ISA", supports,
+  return {"native", "own kernels, vectorised for this CPU; the same bits for any batch, chunks and threads", supports,
           [](const ExpertsConfig& config) -> std::unique_ptr<Experts> {
             if (const Verdict verdict = supports(config); !verdict)
               throw ConfigError(fmt::format("experts back end native: {}", verdict.reason));

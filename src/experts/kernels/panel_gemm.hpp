@@ -1,0 +1,181 @@
+#pragma once
+// The GEMM of some rows and one 64-column panel, for words of one format: register tiles of up to six rows, blocks of
+// K that stay in cache while the tiles pass over them, and prefetch of what comes next.
+#include "experts/kernels/words.hpp"
+
+namespace epmoe::kernels {
+namespace {
+
+/// Words of K per block: 128 KiB of a panel, which stays in the second cache while the row tiles pass over it. Sums are
+/// parked in C between blocks, so their order does not change.
+constexpr int64_t kBlockWords = 512;
+/// How far ahead one tile that streams through fresh weights asks for them.
+constexpr int64_t kAheadBytes = 32 * kPanelWordBytes;
+constexpr int kMaxTileRows = 6;
+constexpr int kAccumulators = EPMOE_VECTOR_REGISTERS >= 32 ? 24 : 12;
+
+/// Column vectors a tile of `rows` rows holds at once.
+constexpr int tile_vectors(int rows) {
+  int vectors = 1;
+  while (vectors * 2 * rows <= kAccumulators && vectors * 2 * kLanes <= kPanelColumns) vectors *= 2;
+  return vectors;
+}
+
+/// A span of a panel's words, and memory that is wanted soon.
+struct Block {
+  int64_t word_begin, word_end;
+  const char* fetch;  ///< `Fetch` lines per word are fetched from here on
+};
+
+template <class Words, int Rows, int Fetch>
+inline void gemm_tile(const PanelGemm& g, int64_t row, int64_t column, const Block& block) {
+  constexpr int kVectors = tile_vectors(Rows);
+  using Accumulator = typename Words::Accumulator;
+  Accumulator acc[Rows][kVectors];
+  float* c = g.c + row * g.c_stride + column;
+  if (block.word_begin == 0) {
+    EPMOE_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      EPMOE_UNROLL
+      for (int v = 0; v < kVectors; ++v) acc[r][v] = Accumulator{};
+    }
+  } else {
+    EPMOE_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      EPMOE_UNROLL
+      for (int v = 0; v < kVectors; ++v) acc[r][v] = load<Accumulator>(c + r * g.c_stride + v * kLanes);
+    }
+  }
+  const char* w = static_cast<const char*>(g.w) + block.word_begin * kPanelWordBytes + column * 4;
+  const char* a = static_cast<const char*>(g.a) + row * g.a_stride_bytes + block.word_begin * 4;
+  const char* fetch = block.fetch;
+  for (int64_t word = block.word_begin; word < block.word_end; ++word, w += kPanelWordBytes, a += 4) {
+    EPMOE_UNROLL
+    for (int line = 0; line < Fetch; ++line) __builtin_prefetch(fetch + line * 64, 0, 2);
+    fetch += Fetch * 64;
+    typename Words::Weight weight[kVectors];
+    EPMOE_UNROLL
+    for (int v = 0; v < kVectors; ++v) weight[v] = Words::weight(w + v * EPMOE_VECTOR_BYTES);
+    EPMOE_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      const typename Words::Row value = Words::row(a + r * g.a_stride_bytes);
+      EPMOE_UNROLL
+      for (int v = 0; v < kVectors; ++v) Words::add(acc[r][v], value, weight[v]);
+    }
+  }
+  EPMOE_UNROLL
+  for (int r = 0; r < Rows; ++r) {
+    EPMOE_UNROLL
+    for (int v = 0; v < kVectors; ++v) store(c + r * g.c_stride + v * kLanes, acc[r][v]);
+  }
+}
+
+/// Whole tiles of one block. The lines of the next block are shared out among the tiles, so that memory works while the
+/// tiles compute; with one tile there is no time to hide anything in, and hardware follows a single stream best, but
+/// from six rows on it needs a push.
+template <class Words, int Rows>
+inline void gemm_tiles(const PanelGemm& g, int64_t row_begin, int64_t tiles, int64_t first_tile, int64_t all_tiles,
+                       const Block& block) {
+  constexpr int kColumns = tile_vectors(Rows) * kLanes;
+  constexpr int64_t kLines = kPanelWordBytes / 64;
+  if constexpr (kColumns < kPanelColumns) {
+    // A tile narrower than the panel reads memory in strides, which hardware does not foresee: the first tile's first
+    // pass fetches whole words for all that follow. (A prefetch past the end is harmless.)
+    for (int64_t column = 0; column < kPanelColumns; column += kColumns)
+      for (int64_t t = 0; t < tiles; ++t) {
+        if (column == 0 && first_tile + t == 0) {
+          const char* own = static_cast<const char*>(g.w) + block.word_begin * kPanelWordBytes + kAheadBytes;
+          gemm_tile<Words, Rows, kLines>(g, row_begin, 0, {block.word_begin, block.word_end, own});
+        } else {
+          gemm_tile<Words, Rows, 0>(g, row_begin + t * Rows, column, block);
+        }
+      }
+  } else {
+    const int64_t words = block.word_end - block.word_begin;
+    for (int64_t t = 0; t < tiles; ++t) {
+      const int64_t row = row_begin + t * Rows, tile = first_tile + t;
+      if (all_tiles == 1) {
+        const char* own = static_cast<const char*>(g.w) + block.word_begin * kPanelWordBytes + kAheadBytes;
+        if constexpr (Rows == kMaxTileRows)
+          gemm_tile<Words, Rows, kLines>(g, row, 0, {block.word_begin, block.word_end, own});
+        else
+          gemm_tile<Words, Rows, 0>(g, row, 0, block);
+      } else if (block.fetch != nullptr && all_tiles < 4 && tile < 2) {
+        gemm_tile<Words, Rows, 2>(g, row, 0, {block.word_begin, block.word_end, block.fetch + tile * words * 2 * 64});
+      } else if (block.fetch != nullptr && all_tiles >= 4 && tile < 4) {
+        gemm_tile<Words, Rows, 1>(g, row, 0, {block.word_begin, block.word_end, block.fetch + tile * words * 64});
+      } else {
+        gemm_tile<Words, Rows, 0>(g, row, 0, block);
+      }
+    }
+  }
+}
+
+template <class Words>
+inline void gemm_rows(const PanelGemm& g, int tile_rows, int64_t row, int64_t tiles, int64_t first_tile,
+                      int64_t all_tiles, const Block& block) {
+  switch (tile_rows) {
+    case 1: gemm_tiles<Words, 1>(g, row, tiles, first_tile, all_tiles, block); break;
+    case 2: gemm_tiles<Words, 2>(g, row, tiles, first_tile, all_tiles, block); break;
+    case 3: gemm_tiles<Words, 3>(g, row, tiles, first_tile, all_tiles, block); break;
+    case 4: gemm_tiles<Words, 4>(g, row, tiles, first_tile, all_tiles, block); break;
+    case 5: gemm_tiles<Words, 5>(g, row, tiles, first_tile, all_tiles, block); break;
+    default: gemm_tiles<Words, kMaxTileRows>(g, row, tiles, first_tile, all_tiles, block); break;
+  }
+}
+
+/// C = sums only. Rows are cut into tiles of two neighbouring sizes, so that none is left nearly empty.
+template <class Words>
+inline void gemm_sums(const PanelGemm& g) {
+  const int64_t tiles = (g.rows + kMaxTileRows - 1) / kMaxTileRows;
+  const int small = static_cast<int>(g.rows / tiles);
+  const int64_t larger = g.rows - tiles * small;  // tiles with one row more
+  for (int64_t begin = 0; begin < g.words; begin += kBlockWords) {
+    Block block{begin, begin + kBlockWords, static_cast<const char*>(g.w) + (begin + kBlockWords) * kPanelWordBytes};
+    if (block.word_end >= g.words) {
+      block.word_end = g.words;
+      block.fetch = static_cast<const char*>(g.next);
+    }
+    if (larger > 0) gemm_rows<Words>(g, small + 1, 0, larger, 0, tiles, block);
+    gemm_rows<Words>(g, small, larger * (small + 1), tiles - larger, larger, tiles, block);
+  }
+}
+
+inline void add_bias(const PanelGemm& g) {
+  if (g.bias == nullptr) return;
+  for (int64_t r = 0; r < g.rows; ++r)
+    for (int64_t n = 0; n < kPanelColumns; n += kLanes) {
+      float* c = g.c + r * g.c_stride + n;
+      store(c, load<F32>(c) + load<F32>(g.bias + n));
+    }
+}
+
+/// Integer sums in C to scaled floats; rows stored as value + 128 first lose 128 times the column's sum.
+template <bool UnsignedRows>
+inline void scale_sums(const PanelGemm& g) {
+  for (int64_t r = 0; r < g.rows; ++r) {
+    const F32 row_scale = splat(g.row_scale[r]);
+    for (int64_t n = 0; n < kPanelColumns; n += kLanes) {
+      float* c = g.c + r * g.c_stride + n;
+      I32 sum = load<I32>(c);
+      if constexpr (UnsignedRows) sum = (I32)((U32)sum - (load<U32>(g.column_sum + n) << 7));
+      store(c, __builtin_convertvector(sum, F32) * (row_scale * load<F32>(g.channel_scale + n)));
+    }
+  }
+}
+
+template <class Words>
+void gemm_float(const PanelGemm& g) {
+  gemm_sums<Words>(g);
+  add_bias(g);
+}
+
+template <class Words>
+void gemm_integer(const PanelGemm& g) {
+  gemm_sums<Words>(g);
+  scale_sums<Words::kUnsignedRows>(g);
+  add_bias(g);
+}
+
+}  // namespace
+}  // namespace epmoe::kernels

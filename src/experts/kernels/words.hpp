@@ -1,0 +1,94 @@
+#pragma once
+// How one word of a row meets one word of each column, for each number format: the inner step of panel_gemm.hpp. The
+// instructions that a level was compiled for decide.
+#include "experts/kernels/vectors.hpp"
+
+namespace epmoe::kernels {
+namespace {
+
+struct F32Words {
+  using Accumulator = F32;
+  using Weight = F32;
+  using Row = F32;
+  static constexpr Rounding kRounding = kMultiplyAdd;
+  static inline Weight weight(const void* p) { return load<F32>(p); }
+  static inline Row row(const void* p) { return (F32)splat_word(p); }
+  static inline void add(F32& acc, const Row& a, const Weight& w) { acc = multiply_add(acc, a, w); }
+};
+
+#if EPMOE_VECTOR_BYTES == 64 && defined(__AVX512BF16__)
+
+struct Bf16Words {
+  using Accumulator = F32;
+  using Weight = I32;
+  using Row = I32;
+  static constexpr Rounding kRounding = Rounding::pairs;
+  static inline Weight weight(const void* p) { return load<I32>(p); }
+  static inline Row row(const void* p) { return (I32)splat_word(p); }
+  static inline void add(F32& acc, const Row& a, const Weight& w) {
+    acc = (F32)_mm512_dpbf16_ps((__m512)acc, (__m512bh)a, (__m512bh)w);
+  }
+};
+
+#else
+
+struct Bf16Words {  // two values a word; a product of two bf16 is exact in f32
+  using Accumulator = F32;
+  struct Pair {
+    F32 first, second;
+  };
+  using Weight = Pair;
+  using Row = Pair;
+  static constexpr Rounding kRounding = kMultiplyAdd;
+  static inline Pair widen(const U32& word) { return {(F32)(word << 16), (F32)(word & 0xffff0000U)}; }
+  static inline Weight weight(const void* p) { return widen(load<U32>(p)); }
+  static inline Row row(const void* p) { return widen(splat_word(p)); }
+  static inline void add(F32& acc, const Row& a, const Weight& w) {
+    acc = multiply_add(acc, a.first, w.first);
+    acc = multiply_add(acc, a.second, w.second);
+  }
+};
+
+#endif
+
+#if (EPMOE_VECTOR_BYTES == 64 && defined(__AVX512VNNI__)) || (EPMOE_VECTOR_BYTES == 32 && defined(__AVXVNNI__))
+
+struct Int8Words {  // rows unsigned (value + 128), columns signed
+  using Accumulator = I32;
+  using Weight = I32;
+  using Row = I32;
+  static constexpr bool kUnsignedRows = true;
+  static inline Weight weight(const void* p) { return load<I32>(p); }
+  static inline Row row(const void* p) { return (I32)splat_word(p); }
+  static inline void add(I32& acc, const Row& a, const Weight& w) {
+#if EPMOE_VECTOR_BYTES == 64
+    acc = (I32)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)a, (__m512i)w);
+#else
+    acc = (I32)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)a, (__m256i)w);
+#endif
+  }
+};
+
+#else
+
+struct Int8Words {  // four values a word, as two vectors of 16 bits: bytes 0 and 2, bytes 1 and 3
+  using Accumulator = I32;
+  struct Pair {
+    I16 even, odd;
+  };
+  using Weight = Pair;
+  using Row = Pair;
+  static constexpr bool kUnsignedRows = false;
+  static inline Pair widen(const U32& word) { return {(I16)((U16)word << 8) >> 8, (I16)word >> 8}; }
+  static inline Weight weight(const void* p) { return widen(load<U32>(p)); }
+  static inline Row row(const void* p) { return widen(splat_word(p)); }
+  static inline void add(I32& acc, const Row& a, const Weight& w) {
+    acc += multiply_pairs(a.even, w.even);
+    acc += multiply_pairs(a.odd, w.odd);
+  }
+};
+
+#endif
+
+}  // namespace
+}  // namespace epmoe::kernels

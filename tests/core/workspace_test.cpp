@@ -25,6 +25,7 @@ TEST(AlignedBuffer, IsAlignedAndMoves) {
   }
   AlignedBuffer large((1 << 20) + 1);
   EXPECT_EQ(address(large.data()) % 4096, 0U);
+  EXPECT_EQ(address(AlignedBuffer(5 << 20).data()) % (2 << 20), 0U);
   const std::byte* data = large.data();
   AlignedBuffer moved = std::move(large);
   EXPECT_EQ(moved.data(), data);

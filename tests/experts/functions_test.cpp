@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "epmoe/quantize/int8.hpp"
 #include "experts/expert_case.hpp"
 #include "experts/kernels/kernel_set.hpp"
 
@@ -113,6 +115,39 @@ TEST(Functions, Bf16RoundingIsThatOfTheCore) {
     for (std::size_t i = 0; i < x.size(); ++i) different += bits[i] != to_bf16(x[i]).bits;
     EXPECT_EQ(different, 0) << isa;
   }
+}
+
+TEST(Functions, Int8RoundingIsThatOfTheQuantiser) {
+  for (const std::int64_t n : {1LL, 3LL, 15LL, 16LL, 17LL, 64LL, 1000LL})
+    for (const float scale : {1e-20F, 1.0F, 3e30F}) {
+      std::vector<float> x;
+      for (std::int64_t i = 0; i < n; ++i) x.push_back(scale * random_normal(5, 1, static_cast<std::uint64_t>(i)));
+      std::vector<std::int8_t> q(x.size());
+      const float s = quantize_int8_token(x.data(), n, q.data());
+      std::vector<float> special = x;  // values far outside a given scale, and those that are no numbers
+      special.back() = kInf;
+      special.front() = n % 2 == 0 ? kNaN : -kInf;
+      std::vector<std::int8_t> special_q(x.size());
+      quantize_int8_static(special.data(), n, 0.01F * scale, special_q.data(), nullptr);
+      for (const std::string& isa : isas())
+        for (const std::uint8_t flip : {std::uint8_t{0}, std::uint8_t{0x80}}) {
+          const auto& f = *kernels::find_kernel_set(isa.c_str())->functions;
+          const auto flipped = [flip](std::vector<std::int8_t> values) {
+            for (std::int8_t& v : values) v = static_cast<std::int8_t>(static_cast<std::uint8_t>(v) ^ flip);
+            return values;
+          };
+          const float most = std::bit_cast<float>(f.max_magnitude(x.data(), n));
+          EXPECT_EQ(std::max(most, 1e-10F) / 127.0F, s) << isa << " n " << n;
+          EXPECT_GE(f.max_magnitude(special.data(), n), std::bit_cast<std::int32_t>(kInf)) << isa << " n " << n;
+          std::vector<std::int8_t> out(x.size() + 1, 77);  // one more, which must stay
+          auto* bytes = reinterpret_cast<std::uint8_t*>(out.data());
+          f.round_int8(x.data(), n, s, flip, bytes);
+          EXPECT_EQ(out.back(), 77);
+          EXPECT_EQ(std::vector<std::int8_t>(out.begin(), out.end() - 1), flipped(q)) << isa << " n " << n;
+          f.round_int8(special.data(), n, 0.01F * scale, flip, bytes);
+          EXPECT_EQ(std::vector<std::int8_t>(out.begin(), out.end() - 1), flipped(special_q)) << isa << " n " << n;
+        }
+    }
 }
 
 double wanted(kernels::ActivationKind kind, double g, double u) {

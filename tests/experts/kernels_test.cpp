@@ -132,8 +132,9 @@ class Kernel {
               static_cast<std::int8_t>(o.w[static_cast<std::size_t>(k * kPanelColumns + n)] >> (8 * byte));
     std::vector<float> c(static_cast<std::size_t>(rows * kStride), std::numeric_limits<float>::quiet_NaN());
     kernels::PanelGemm g;
-    g.a = a.data();
-    g.a_stride_bytes = o.words * 4;
+    std::vector<const void*> row_pointers;
+    for (std::int64_t r = 0; r < rows; ++r) row_pointers.push_back(a.data() + r * o.words);
+    g.a = row_pointers.data();
     g.w = w.data();
     g.next = w.data();
     g.c = c.data();

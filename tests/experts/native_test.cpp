@@ -2,7 +2,9 @@
 
 #include <cmath>
 
+#include "experts/batch_rows.hpp"
 #include "experts/expert_case.hpp"
+#include "experts/native/gather.hpp"
 #include "support/world.hpp"
 
 namespace epmoe::test {
@@ -75,6 +77,29 @@ TEST(NativeExperts, EveryWireTypeMeetsEveryComputeType) {
     for (const ComputeType compute : kComputeTypes)
       for (const DType weights : {DType::f32, DType::f16, DType::bf16})
         check({{300, 65}, compute, dispatch, Activation::silu, true, 9, weights});
+}
+
+TEST(NativeExperts, RowsAreConvertedOnceOrUsedWhereTheyAre) {
+  constexpr std::int64_t kRows = 5, kExperts = 3;
+  for (const ComputeType compute : {ComputeType::f32, ComputeType::bf16})
+    for (const std::int64_t hidden : {128, 130}) {  // 130 needs padding
+      const auto values = random_rows(kRows, hidden);
+      const TestBatch batch(const_matrix_view(values.data(), kRows, hidden), default_dispatch_type(compute), kExperts,
+                            two_choices(kRows, kExperts));
+      TestContext context;
+      const ExpertsConfig config = experts_config({hidden, 8}, compute, Activation::silu, false, kExperts);
+      const ExpertIndex index = index_by_expert(batch.batch, 0, kRows);
+      AlignedBuffer store(kRows * 1024);
+      std::vector<const void*> pointers(static_cast<std::size_t>(index.entries));
+      native::gather({config, *kernels::find_kernel_set("")->functions}, batch.batch, index, {store.data(), 1024}, {},
+                     {pointers.data(), nullptr}, context.context());
+      const BatchRows rows(batch.batch, index);
+      for (std::size_t i = 0; i < pointers.size(); ++i) {
+        const std::int64_t row = index.row[i];
+        const void* wanted = hidden == 128 ? rows.row(row) : store.data() + row * 1024;
+        EXPECT_EQ(pointers[i], wanted) << name(compute) << " hidden " << hidden << " entry " << i;
+      }
+    }
 }
 
 TEST(NativeExperts, StaticActivationScales) {

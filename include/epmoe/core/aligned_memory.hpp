@@ -20,8 +20,9 @@ constexpr std::int64_t ceil_div(std::int64_t value, std::int64_t divisor) {
 /// Tells leak checkers that `memory`, and what it points to, is given up on purpose. Nothing elsewhere.
 void ignore_leak(const void* memory);
 
-/// A fixed number of bytes, 64-byte aligned (4096 from 1 MiB up), uninitialised. Throws InternalError naming the
-/// bytes when there is no memory.
+/// A fixed number of bytes, uninitialised; 64-byte aligned, to 4096 from 1 MiB up, to 2 MiB from 4 MiB up, where the
+/// system is asked for transparent huge pages. Pages belong to the NUMA node of the thread that first writes them.
+/// Throws InternalError naming the bytes when there is no memory.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;

@@ -126,6 +126,33 @@ void round_bf16(const float* in, int64_t n, uint16_t* out) {
   });
 }
 
+int32_t max_magnitude(const float* in, int64_t n) {
+  I32 most{};  // integers order like the magnitudes they encode, and NaN lies above Inf
+  map(in, n, [&most](const F32& value, int64_t, int64_t) {
+    const I32 magnitude = (I32)((U32)value & 0x7fffffffU);
+    const I32 larger = magnitude > most;
+    most = (magnitude & larger) | (most & ~larger);
+  });
+  int32_t result = 0;
+  for (int lane = 0; lane < kLanes; ++lane) result = most[lane] > result ? most[lane] : result;
+  return result;
+}
+
+void round_int8(const float* in, int64_t n, float scale, uint8_t flip, uint8_t* out) {
+  // Clamping first changes nothing, as the bounds are integers. Adding 1.5 * 2^23 leaves the integer, rounded to
+  // nearest even, in the low bits.
+  const U32 flips = U32{} + flip;
+  const F32 divisor = splat(scale);
+  map(in, n, [&](const F32& value, int64_t i, int64_t count) {
+    F32 v = value / divisor;
+    v = select(v == v, v, F32{});
+    v = select(v > splat(127.0F), splat(127.0F), v);
+    v = select(v < splat(-127.0F), splat(-127.0F), v);
+    const QuarterU8 bytes = __builtin_convertvector((U32)(v + splat(12582912.0F)) ^ flips, QuarterU8);
+    __builtin_memcpy(out + i, &bytes, static_cast<uint64_t>(count));
+  });
+}
+
 void exp_array(const float* in, int64_t n, float* out) {
   map(in, n, [out](const F32& value, int64_t i, int64_t count) {
     const F32 result = exp_vector(value);

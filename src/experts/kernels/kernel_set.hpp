@@ -16,8 +16,7 @@ constexpr int64_t kPanelWordBytes = 256;  ///< one 4-byte word of each column
 /// c[r][0..64) = (a[r] . w[:, n]) for all K of one panel, scaled (int8) and with bias. Every sum runs over ascending k
 /// in an order and rounding that the set fixes (`Rounding`), whatever `rows` is.
 struct PanelGemm {
-  const void* a = nullptr;  ///< rows in the compute type, padded with zeros to the panel's K
-  int64_t a_stride_bytes = 0;
+  const void* const* a = nullptr;        ///< [rows] pointers to rows in the compute type, of the panel's padded K
   const void* w = nullptr;               ///< the panel
   const void* next = nullptr;            ///< the panel of the same size that is wanted next, or null: fetched ahead
   float* c = nullptr;                    ///< [rows][64]; overwritten
@@ -58,6 +57,10 @@ struct KernelFunctions {
   void (*activate)(const PanelActivation&);
   /// Nearest even, NaN stays NaN.
   void (*round_bf16)(const float* in, int64_t n, uint16_t* out);
+  /// The largest |x| as bits; those of Inf or more if some x is Inf or NaN.
+  int32_t (*max_magnitude)(const float* in, int64_t n);
+  /// out = nearest even of in / scale within +-127, NaN gives 0; every byte XOR `flip`.
+  void (*round_int8)(const float* in, int64_t n, float scale, uint8_t flip, uint8_t* out);
   void (*exp)(const float* in, int64_t n, float* out);  ///< <= 1.1 ulp (half a step more among subnormals)
   void (*erf)(const float* in, int64_t n, float* out);  ///< absolute error <= 4e-7
   Rounding f32_rounding = Rounding::separate;

@@ -47,9 +47,11 @@ inline void gemm_tile(const PanelGemm& g, int64_t row, int64_t column, const Blo
     }
   }
   const char* w = static_cast<const char*>(g.w) + block.word_begin * kPanelWordBytes + column * 4;
-  const char* a = static_cast<const char*>(g.a) + row * g.a_stride_bytes + block.word_begin * 4;
+  const char* a[Rows];
+  EPMOE_UNROLL
+  for (int r = 0; r < Rows; ++r) a[r] = static_cast<const char*>(g.a[row + r]);
   const char* fetch = block.fetch;
-  for (int64_t word = block.word_begin; word < block.word_end; ++word, w += kPanelWordBytes, a += 4) {
+  for (int64_t word = block.word_begin; word < block.word_end; ++word, w += kPanelWordBytes) {
     EPMOE_UNROLL
     for (int line = 0; line < Fetch; ++line) __builtin_prefetch(fetch + line * 64, 0, 2);
     fetch += Fetch * 64;
@@ -58,7 +60,7 @@ inline void gemm_tile(const PanelGemm& g, int64_t row, int64_t column, const Blo
     for (int v = 0; v < kVectors; ++v) weight[v] = Words::weight(w + v * EPMOE_VECTOR_BYTES);
     EPMOE_UNROLL
     for (int r = 0; r < Rows; ++r) {
-      const typename Words::Row value = Words::row(a + r * g.a_stride_bytes);
+      const typename Words::Row value = Words::row(a[r] + word * 4);
       EPMOE_UNROLL
       for (int v = 0; v < kVectors; ++v) Words::add(acc[r][v], value, weight[v]);
     }

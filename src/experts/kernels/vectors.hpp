@@ -28,6 +28,7 @@ using U32 [[gnu::vector_size(EPMOE_VECTOR_BYTES)]] = uint32_t;
 using I16 [[gnu::vector_size(EPMOE_VECTOR_BYTES)]] = int16_t;
 using U16 [[gnu::vector_size(EPMOE_VECTOR_BYTES)]] = uint16_t;
 using HalfU16 [[gnu::vector_size(EPMOE_VECTOR_BYTES / 2)]] = uint16_t;
+using QuarterU8 [[gnu::vector_size(EPMOE_VECTOR_BYTES / 4)]] = uint8_t;
 
 template <class V>
 inline V load(const void* p) {

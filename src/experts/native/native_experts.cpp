@@ -27,31 +27,33 @@ std::int64_t row_stride(std::int64_t bytes) {
   return bytes % kAliasBytes == 0 ? bytes + kCacheLineBytes : bytes;
 }
 
-/// How one chunk lies in the workspaces. apply() and workspace_shapes() both read this.
+/// How one chunk lies in the workspaces. apply() and workspace_shapes() both read this. Workspace 13 holds the rows of
+/// the first GEMM, then those of the second, each with their scales and the pointers to them; workspace 2 the
+/// activations, and before them f32 rows on their way to int8.
 struct Layout {
-  std::int64_t input_stride = 0;        // bytes; gathered rows, workspace13
-  std::int64_t input_scales = 0;        // offset in workspace13, int8
-  std::int64_t activation_stride = 0;   // bytes; workspace2
-  std::int64_t requantized_stride = 0;  // bytes; int8 rows into the second GEMM, workspace13 again
-  std::int64_t requantized_scales = 0;
-  std::int64_t scratch_stride = 0;  // floats; f32 rows before quantising, workspace2 before the activations
+  std::int64_t input_stride = 0;          // bytes; converted rows, workspace13
+  std::int64_t activation_stride = 0;     // bytes; workspace2
+  std::int64_t requantized_stride = 0;    // bytes; int8 rows into the second GEMM, workspace13
+  std::int64_t scratch_stride = 0;        // floats; workspace2
+  std::int64_t pointers = 0, scales = 0;  // offsets in workspace13
   WorkspaceShapes shapes;
 
-  Layout(const PackedLayout& packed, std::int64_t entries) {
+  Layout(const PackedLayout& packed, std::int64_t rows, std::int64_t entries) {
     const bool int8 = packed.compute == ComputeType::int8;
     const std::int64_t element = packed.element_bytes();
     input_stride = row_stride(packed.padded_k(packed.hidden) * element);
-    input_scales = entries * input_stride;
-    std::int64_t bytes13 = input_scales;
     activation_stride = row_stride(packed.padded_n(packed.intermediate) * (int8 ? 4 : element));
+    std::int64_t bytes13 = rows * input_stride;
     std::int64_t bytes2 = entries * activation_stride;
     if (int8) {
       requantized_stride = row_stride(packed.padded_k(packed.intermediate));
-      requantized_scales = entries * requantized_stride;
-      bytes13 = std::max(input_scales, requantized_scales) + entries * 4;
+      bytes13 = std::max(bytes13, entries * requantized_stride);
       scratch_stride = packed.padded_k(packed.hidden);
-      bytes2 = std::max(bytes2, ceil_div(entries, native::kEntriesPerTask) * scratch_stride * 4);
+      bytes2 = std::max(bytes2, ceil_div(rows, native::kRowsPerTask) * scratch_stride * 4);
     }
+    pointers = round_up(bytes13, kCacheLineBytes);
+    scales = pointers + entries * static_cast<std::int64_t>(sizeof(void*));
+    bytes13 = scales + (int8 ? entries * 4 : 0);
     shapes = {round_up(bytes13, kCacheLineBytes), round_up(bytes2, kCacheLineBytes)};
   }
 };
@@ -72,8 +74,7 @@ struct Panels {
   void run(void (*gemm)(const kernels::PanelGemm&), std::int64_t panel, std::int64_t row, std::int64_t count,
            const std::byte* next, float* c) const {
     kernels::PanelGemm g;
-    g.a = rows.data + row * rows.stride_bytes;
-    g.a_stride_bytes = rows.stride_bytes;
+    g.a = rows.rows + row;
     g.w = matrix + panel * panel_bytes;
     g.next = next;
     g.c = c;
@@ -98,7 +99,7 @@ class NativeExperts final : public Experts {
     const kernels::KernelFunctions& f = *kernels.functions;
     if (packed_.compute == ComputeType::bf16) packed_.word_bytes = f.bf16_word_bytes;
     if (packed_.compute == ComputeType::int8) packed_.word_bytes = f.int8_word_bytes;
-    unsigned_rows_ = packed_.compute == ComputeType::int8 && f.unsigned_int8_rows;
+    if (f.unsigned_int8_rows) flip_ = 0x80;
     gemm_ = packed_.compute == ComputeType::f32    ? f.gemm_f32
             : packed_.compute == ComputeType::bf16 ? f.gemm_bf16
                                                    : f.gemm_int8;
@@ -107,32 +108,30 @@ class NativeExperts final : public Experts {
   [[nodiscard]] std::string_view isa() const override { return kernels_.name; }
   [[nodiscard]] const ExpertsConfig& config() const override { return config_; }
   [[nodiscard]] PackedLayout packed_layout() const override { return packed_; }
-  [[nodiscard]] WorkspaceShapes workspace_shapes(std::int64_t, std::int64_t entries) const override {
-    return Layout(packed_, entries).shapes;
+  [[nodiscard]] WorkspaceShapes workspace_shapes(std::int64_t rows, std::int64_t entries) const override {
+    return Layout(packed_, rows, entries).shapes;
   }
 
   void apply(const ExpertBatch& batch, const ExpertIndex& index, const ExpertSlots& slots, std::byte* workspace13,
              std::byte* workspace2, MatrixView output, const ExecutionContext& context) const override {
     experts::check_apply(*this, batch, index, slots, output);
     if (index.entries == 0) return;
-    const Layout layout(packed_, index.entries);
+    const Layout layout(packed_, index.rows, index.entries);
     const bool int8 = packed_.compute == ComputeType::int8;
+    const RowConversion conversion{config_, *kernels_.functions, flip_};
+    const GemmRows rows{reinterpret_cast<const void**>(workspace13 + layout.pointers),
+                        int8 ? reinterpret_cast<float*>(workspace13 + layout.scales) : nullptr};
 
-    const GemmRows input{workspace13, layout.input_stride,
-                         int8 ? reinterpret_cast<float*>(workspace13 + layout.input_scales) : nullptr, unsigned_rows_};
-    native::gather(config_, *kernels_.functions, batch, index, BatchRows(batch, index), input,
-                   {reinterpret_cast<float*>(workspace2), layout.scratch_stride}, context);
-
-    gate_up(index, slots, input, workspace2, layout, context);
-
-    GemmRows middle{workspace2, layout.activation_stride, nullptr, false};
-    if (int8) {  // the scale of a row needs all of the row
-      middle = {workspace13, layout.requantized_stride,
-                reinterpret_cast<float*>(workspace13 + layout.requantized_scales), unsigned_rows_};
-      native::quantize_rows(config_.quant.a2, reinterpret_cast<const float*>(workspace2), layout.activation_stride / 4,
-                            packed_.intermediate, index.entries, middle, context);
-    }
-    down(index, slots, middle, output, context);
+    native::gather(conversion, batch, index, {workspace13, layout.input_stride},
+                   {reinterpret_cast<float*>(workspace2), layout.scratch_stride}, rows, context);
+    gate_up(index, slots, rows, workspace2, layout, context);
+    if (int8)  // the scale of a row needs all of the row
+      native::quantize_rows(conversion, reinterpret_cast<const float*>(workspace2), layout.activation_stride / 4,
+                            packed_.intermediate, index.entries, {workspace13, layout.requantized_stride}, rows,
+                            context);
+    else
+      native::point_at_rows(workspace2, layout.activation_stride, index.entries, rows);
+    down(index, slots, rows, output, context);
   }
 
  private:
@@ -210,7 +209,7 @@ class NativeExperts final : public Experts {
           const std::int64_t column = panel * kPanelColumns;
           std::byte* out = activation + row * layout.activation_stride + column * element;
           kernels::PanelActivation act;
-          act.kind = native::kind_of(config_.shape.activation);
+          act.kind = kind_of(config_.shape.activation);
           act.gate = gate;
           act.up = up;
           act.stride = kPanelColumns;
@@ -252,7 +251,7 @@ class NativeExperts final : public Experts {
   ExpertsConfig config_;
   PackedLayout packed_;
   const kernels::KernelSet& kernels_;
-  bool unsigned_rows_ = false;
+  std::uint8_t flip_ = 0;  // what makes an int8 value of a row the kernels' one
   void (*gemm_)(const kernels::PanelGemm&) = nullptr;
 };
 

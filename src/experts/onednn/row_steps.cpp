@@ -4,15 +4,12 @@
 #include <cstring>
 
 #include "experts/backends.hpp"
-#include "experts/native/gather.hpp"
+#include "experts/row_conversion.hpp"
 
 namespace epmoe::onednn {
 namespace {
 
-/// s8 to u8 = s8 + 128: the sign bit turns over. oneDNN's fast int8 kernels take unsigned rows only.
-void shift_to_unsigned(std::byte* values, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) values[i] ^= std::byte{0x80};
-}
+constexpr std::uint8_t kUnsigned = 0x80;  // s8 to u8 = s8 + 128: oneDNN's fast int8 kernels take unsigned rows only
 
 void clear(std::byte* from, std::byte* to) {
   std::memset(from, 0, static_cast<std::size_t>(to - from));
@@ -23,7 +20,7 @@ void clear(std::byte* from, std::byte* to) {
 RowSteps::RowSteps(const ExpertsConfig& config)
     : config_(config),
       kernels_(*kernels::find_kernel_set("")->functions),
-      activation_(native::kind_of(config.shape.activation)) {
+      activation_(kind_of(config.shape.activation)) {
   const PackedLayout layout = experts::packed_layout_of(config);
   input_bytes_ = layout.padded_k(layout.hidden) * layout.element_bytes();
   activated_bytes_ = layout.padded_k(layout.intermediate) * layout.element_bytes();
@@ -31,10 +28,9 @@ RowSteps::RowSteps(const ExpertsConfig& config)
 
 float RowSteps::gather(DispatchType type, const BatchRows& rows, std::int64_t row, float* f32_row,
                        std::byte* out) const {
-  const native::RowSource source{type, rows.row(row), type == DispatchType::int8 ? rows.scale(row) : 1.0F};
-  const float scale = native::convert_row(config_, kernels_, source, out, f32_row);
+  const RowSource source{type, rows.row(row), type == DispatchType::int8 ? rows.scale(row) : 1.0F};
+  const float scale = RowConversion{config_, kernels_, kUnsigned}.convert(source, out, f32_row);
   const std::int64_t used = config_.shape.hidden * experts::packed_layout_of(config_).element_bytes();
-  if (config_.quant.compute == ComputeType::int8) shift_to_unsigned(out, used);
   clear(out + used, out + input_bytes_);
   return scale;
 }
@@ -73,8 +69,7 @@ float RowSteps::activate(float* gate, const float* up, std::byte* out) const {
       kernels_.round_bf16(gate, n, reinterpret_cast<std::uint16_t*>(out));
       break;
     case ComputeType::int8:
-      scale = native::quantize_row(config_.quant.a2, gate, n, out);
-      shift_to_unsigned(out, n);
+      scale = RowConversion{config_, kernels_, kUnsigned}.quantize(config_.quant.a2, gate, n, out);
       break;
   }
   clear(out + used, out + activated_bytes_);

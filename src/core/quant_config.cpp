@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "core/name_table.hpp"
 #include "epmoe/core/error.hpp"
@@ -60,6 +61,44 @@ void validate_weight(const char* operand, const ScaleConfig& scale) {
     refuse(fmt::format("{}.is_static", operand), "true", "false: scales are made when weights are packed");
 }
 
+ScaleConfig narrow_scales(const WeightFormat& format) {
+  ScaleConfig scale;
+  scale.zero_point = format.zero_point;
+  if (!format.scaled()) return scale;
+  if (format.block_cols == 0) {
+    scale.granularity = format.block_rows == 0 ? Granularity::per_tensor : Granularity::per_channel;
+    return scale;
+  }
+  scale.granularity = Granularity::per_block;
+  scale.block_rows = format.block_rows;
+  scale.block_cols = format.block_cols;
+  return scale;
+}
+
+/// Weights in a narrow format: the compute type it is multiplied in, and scales as the format says.
+void validate_narrow(const QuantConfig& config) {
+  config.weights.validate();
+  const ComputeType wanted = config.weights.values == WeightValues::f16 ? ComputeType::f32 : ComputeType::bf16;
+  if (config.compute != wanted)
+    refuse("compute", std::string(name(config.compute)),
+           fmt::format("{} for {} weights", name(wanted), name(config.weights)));
+  const ScaleConfig scale = narrow_scales(config.weights);
+  const std::pair<const char*, const ScaleConfig&> operands[] = {{"w1", config.w1}, {"w2", config.w2}};
+  for (const auto& [operand, found] : operands) {
+    want_granularity(
+        operand, found, found.granularity == scale.granularity,
+        fmt::format("{} for {} weights", find_name(kGranularities, scale.granularity), name(config.weights)));
+    if (found.block_rows != scale.block_rows || found.block_cols != scale.block_cols)
+      refuse(fmt::format("{}.block", operand), fmt::format("{} x {}", found.block_rows, found.block_cols),
+             fmt::format("{} x {} for {} weights", scale.block_rows, scale.block_cols, name(config.weights)));
+    if (found.zero_point != scale.zero_point)
+      refuse(fmt::format("{}.zero_point", operand), found.zero_point ? "set" : "not set",
+             fmt::format("what {} weights have", name(config.weights)));
+    if (found.is_static || found.static_scale || found.packed_ue8m0)
+      refuse(fmt::format("{}.is_static", operand), "set", "scales that are made when weights are packed");
+  }
+}
+
 }  // namespace
 
 std::string_view name(ComputeType type) {
@@ -104,13 +143,24 @@ QuantConfig QuantConfig::for_compute(ComputeType compute) {
   return config;
 }
 
+QuantConfig QuantConfig::for_weights(const WeightFormat& format) {
+  format.validate();
+  if (!format.narrow()) return for_compute(ComputeType::f32);
+  QuantConfig config = for_compute(format.values == WeightValues::f16 ? ComputeType::f32 : ComputeType::bf16);
+  config.weights = format;
+  config.w1 = config.w2 = narrow_scales(format);
+  return config;
+}
+
 void QuantConfig::validate() const {
+  if (weights.narrow()) validate_narrow(*this);
   const struct {
     const char* operand;
     const ScaleConfig& scale;
     bool weight;
   } operands[] = {{"a1", a1, false}, {"a2", a2, false}, {"w1", w1, true}, {"w2", w2, true}};
   for (const auto& [operand, scale, weight] : operands) {
+    if (weight && weights.narrow()) continue;
     validate_common(operand, scale);
     if (compute != ComputeType::int8)
       want_granularity(operand, scale, scale.granularity == Granularity::none,

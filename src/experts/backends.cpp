@@ -70,6 +70,7 @@ Verdict supports_quantisation(const ExpertsConfig& config) {
 PackedLayout packed_layout_of(const ExpertsConfig& config) {
   PackedLayout layout;
   layout.compute = config.quant.compute;
+  layout.weights = config.quant.weights;
   layout.hidden = config.shape.hidden;
   layout.intermediate = config.shape.intermediate;
   layout.biases = config.quant.w1_bias || config.quant.w2_bias;

@@ -9,6 +9,7 @@
 
 #include "epmoe/core/error.hpp"
 #include "epmoe/quantize/int8.hpp"
+#include "experts/narrow_packing.hpp"
 
 namespace epmoe {
 namespace {
@@ -172,6 +173,28 @@ std::int64_t PackedLayout::element_bytes() const {
   return 0;
 }
 
+std::int64_t PackedLayout::weight_bits() const {
+  switch (weights.values) {
+    case WeightValues::as_compute: break;
+    case WeightValues::f16: return 16;
+    case WeightValues::fp8_e4m3: return 8;
+    case WeightValues::int4:
+    case WeightValues::mxfp4: return 4;
+  }
+  return 8 * element_bytes();
+}
+
+std::int64_t PackedLayout::narrow_scale_offset(int part) const {
+  if (!weights.scaled()) return scale_offset();
+  const std::int64_t gate = padded_n(intermediate) * groups(hidden), down = padded_n(hidden) * groups(intermediate);
+  return scale_offset() + 4 * (part * gate + (part == 3 ? down - gate : 0));
+}
+std::int64_t PackedLayout::zero_point_offset(int part) const {
+  if (!weights.zero_point) return narrow_scale_offset(3);
+  const std::int64_t gate = padded_n(intermediate) * groups(hidden), down = padded_n(hidden) * groups(intermediate);
+  return narrow_scale_offset(3) + part * gate + (part == 3 ? down - gate : 0);
+}
+
 std::int64_t PackedLayout::up_offset() const {
   return matrix_bytes(intermediate, hidden);
 }
@@ -186,6 +209,7 @@ std::int64_t PackedLayout::column_sum_offset() const {
   return scale_offset() + (compute == ComputeType::int8 ? columns() * 4 : 0);
 }
 std::int64_t PackedLayout::bias_offset() const {
+  if (weights.narrow()) return zero_point_offset(3);
   return column_sum_offset() + (compute == ComputeType::int8 ? columns() * 4 : 0);
 }
 std::int64_t PackedLayout::slot_bytes() const {
@@ -199,6 +223,8 @@ ExpertSlots::ExpertSlots(const PackedLayout& layout, std::int64_t slots, std::in
                                   layout.intermediate, slots, spare_slots));
   if (layout.word_bytes != 4 && layout.word_bytes != 8)
     throw ConfigError(fmt::format("expert slots: words of {} bytes, wanted 4 or 8", layout.word_bytes));
+  if (layout.weights.narrow() && (layout.word_bytes != 4 || layout.compute == ComputeType::int8))
+    throw ConfigError("expert slots: narrow weights want words of 4 bytes and f32 or bf16 compute");
   memory_ = AlignedBuffer((slots + spare_slots) * layout.slot_bytes());
   for (std::int64_t s = 0; s < slots + spare_slots; ++s) physical_.push_back(s);
 }
@@ -222,13 +248,17 @@ void ExpertSlots::pack(std::int64_t slot, const ExpertWeights& weights) {
       {&weights.gate, &weights.gate_bias}, {&weights.up, &weights.up_bias}, {&weights.down, &weights.down_bias}};
   for (int p = 0; p < 3; ++p) {
     const Part part = part_of(layout_, bytes, p);
-    pack_matrix(layout_, *parts[p].first, part);
+    if (layout_.weights.narrow())
+      experts::pack_narrow(layout_, p, quantize_matrix(layout_.weights, *parts[p].first), bytes);
+    else
+      pack_matrix(layout_, *parts[p].first, part);
     pack_bias(layout_, *parts[p].second, part);
   }
 }
 
 namespace {
 void unpack_part(const ExpertSlots& slots, std::int64_t slot, int part, float* out) {
+  if (slots.layout().weights.narrow()) return experts::unpack_narrow(slots.layout(), part, slots.slot(slot), out);
   // Part is shared with packing, which writes; nothing is written here.
   unpack_matrix(slots.layout(), part_of(slots.layout(), const_cast<std::byte*>(slots.slot(slot)), part), out);
 }

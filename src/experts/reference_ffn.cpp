@@ -5,12 +5,18 @@
 #include <limits>
 
 #include "epmoe/quantize/int8.hpp"
+#include "epmoe/quantize/quantized_matrix.hpp"
 
 namespace epmoe::reference {
 namespace {
 
 std::vector<float> round_matrix(const ConstMatrixView& source, const QuantConfig* quant) {
   std::vector<float> values(static_cast<std::size_t>(source.rows * source.cols));
+  if (quant != nullptr && quant->weights.narrow()) {
+    const QuantizedMatrix q = quantize_matrix(quant->weights, source);
+    for (std::int64_t r = 0; r < source.rows; ++r) dequantize_row(q, r, values.data() + r * source.cols);
+    return values;
+  }
   std::vector<std::int8_t> q(static_cast<std::size_t>(source.cols));
   for (std::int64_t r = 0; r < source.rows; ++r) {
     float* row = values.data() + r * source.cols;

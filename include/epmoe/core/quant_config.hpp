@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "epmoe/core/dtype.hpp"
+#include "epmoe/core/weight_format.hpp"
 
 /// Number formats of the four places where numbers are stored or travel (vLLM: FusedMoEQuantConfig).
 namespace epmoe {
@@ -43,6 +44,7 @@ struct ScaleConfig {
 struct QuantConfig {
   ComputeType compute = ComputeType::f32;
   ScaleConfig a1, a2, w1, w2;
+  WeightFormat weights;  ///< of w1 and w2, whose scales follow from it if it is narrow
   bool w1_bias = false, w2_bias = false;
   std::optional<float> a1_global_scale, a2_global_scale;  ///< two-level formats
   std::optional<float> g1_alpha, g2_alpha;                ///< output factor of each GEMM in those formats
@@ -51,6 +53,8 @@ struct QuantConfig {
   [[nodiscard]] bool per_out_channel() const { return w1.granularity == ScaleConfig::Granularity::per_channel; }
   /// f32 and bf16: nothing scaled. int8: W8A8, dynamic per token, weights per channel.
   static QuantConfig for_compute(ComputeType compute);
+  /// Weights stored narrow, multiplied in what their format is multiplied in: f32 for f16, else bf16.
+  static QuantConfig for_weights(const WeightFormat& format);
   /// Throws ConfigError naming the field that no experts part here can honour.
   void validate() const;
 };

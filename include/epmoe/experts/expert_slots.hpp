@@ -21,14 +21,23 @@ struct PackedLayout {
   ComputeType compute = ComputeType::f32;
   std::int64_t hidden = 0, intermediate = 0;
   bool biases = false;
-  std::int64_t word_bytes = 4;  ///< 4 or 8
+  std::int64_t word_bytes = 4;  ///< 4 or 8; 4 for narrow weights
+  WeightFormat weights{};       ///< narrow: matrices are [N/64][K/p][64] 4-byte words of p = 2, 4 or 8 values
   [[nodiscard]] std::int64_t v() const;
   [[nodiscard]] std::int64_t element_bytes() const;
   [[nodiscard]] std::int64_t padded_n(std::int64_t n) const { return round_up(n, 64); }
   [[nodiscard]] std::int64_t padded_k(std::int64_t k) const { return round_up(k, 16 * v()); }
   [[nodiscard]] std::int64_t matrix_bytes(std::int64_t n, std::int64_t k) const {
-    return padded_n(n) * padded_k(k) * element_bytes();
+    return padded_n(n) * padded_k(k) * weight_bits() / 8;
   }
+  [[nodiscard]] std::int64_t weight_bits() const;
+  /// Scales along K of one output channel of narrow weights.
+  [[nodiscard]] std::int64_t groups(std::int64_t k) const {
+    return weights.block_cols == 0 ? 1 : ceil_div(k, weights.block_cols);
+  }
+  /// Narrow weights: f32 scales [N/64][groups][64] of a part (0 gate, 1 up, 2 down), then u8 zero points alike.
+  [[nodiscard]] std::int64_t narrow_scale_offset(int part) const;
+  [[nodiscard]] std::int64_t zero_point_offset(int part) const;
   /// Padded output columns of gate, up and down together.
   [[nodiscard]] std::int64_t columns() const { return 2 * padded_n(intermediate) + padded_n(hidden); }
   // Offsets in a slot, each a multiple of 64. gate and up are two matrices [I, H] one after the other, so together

@@ -29,6 +29,25 @@ struct PanelGemm {
   const float* bias = nullptr;           ///< [64] or null
 };
 
+enum class NarrowValues : uint8_t { f16, fp8_e4m3, int4, mxfp4 };
+
+/// PanelGemm for weights stored narrower than they are multiplied: f32 rows for f16, else bf16. The panel is
+/// [K/p][64] words of 4 bytes with p = 2, 4 or 8 values, low bits first.
+struct DecodedGemm {
+  NarrowValues values = NarrowValues::int4;
+  const void* const* a = nullptr;  ///< [rows] pointers to rows of k values
+  const void* w = nullptr;
+  const float* scales = nullptr;         ///< [groups][64]; null for f16
+  const uint8_t* zero_points = nullptr;  ///< [groups][64], or null: 8
+  int64_t k = 0;                         ///< padded, a multiple of 32 (f16: 16)
+  int64_t group = 0;                     ///< values of K that share a scale: 32, 64, 128, or k
+  int64_t groups = 1;
+  float* c = nullptr;  ///< [rows][64]; overwritten
+  int64_t c_stride = 0;
+  int64_t rows = 0;
+  const float* bias = nullptr;  ///< [64] or null
+};
+
 enum class ActivationKind : uint8_t { silu, gelu, swiglu_oai };
 
 /// out[r][0..64) = activation(gate[r], up[r]), f32 or rounded to bf16.
@@ -54,6 +73,7 @@ struct KernelFunctions {
   void (*gemm_f32)(const PanelGemm&);
   void (*gemm_bf16)(const PanelGemm&);
   void (*gemm_int8)(const PanelGemm&);
+  void (*gemm_decoded)(const DecodedGemm&);
   void (*activate)(const PanelActivation&);
   /// Nearest even, NaN stays NaN.
   void (*round_bf16)(const float* in, int64_t n, uint16_t* out);

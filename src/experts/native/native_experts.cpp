@@ -58,6 +58,17 @@ struct Layout {
   }
 };
 
+kernels::NarrowValues narrow_values_of(WeightValues values) {
+  switch (values) {
+    case WeightValues::f16: return kernels::NarrowValues::f16;
+    case WeightValues::fp8_e4m3: return kernels::NarrowValues::fp8_e4m3;
+    case WeightValues::int4: return kernels::NarrowValues::int4;
+    case WeightValues::mxfp4: return kernels::NarrowValues::mxfp4;
+    case WeightValues::as_compute: break;
+  }
+  throw ConfigError("experts: weights in the compute type are not decoded");
+}
+
 /// One of a slot's three matrices, panel by panel.
 struct Panels {
   const std::byte* matrix;
@@ -68,11 +79,28 @@ struct Panels {
   const float* biases;
   const float* row_scales;
   GemmRows rows;
+  void (*narrow)(const kernels::DecodedGemm&) = nullptr;  // narrow weights: instead of `gemm`
+  kernels::DecodedGemm decoded{};                         // of panel 0, without rows
+
+  void run_narrow(std::int64_t panel, std::int64_t row, std::int64_t count, float* c) const {
+    kernels::DecodedGemm g = decoded;
+    const std::int64_t column = panel * kPanelColumns;
+    g.a = rows.rows + row;
+    g.w = at(panel);
+    if (g.scales != nullptr) g.scales += column * g.groups;
+    if (g.zero_points != nullptr) g.zero_points += column * g.groups;
+    g.c = c;
+    g.c_stride = kPanelColumns;
+    g.rows = count;
+    if (biases != nullptr) g.bias = biases + column;
+    narrow(g);
+  }
 
   [[nodiscard]] const std::byte* at(std::int64_t panel) const { return matrix + panel * panel_bytes; }
   /// `next`: the panel whose weights the same worker wants after this one, or null.
   void run(void (*gemm)(const kernels::PanelGemm&), std::int64_t panel, std::int64_t row, std::int64_t count,
            const std::byte* next, float* c) const {
+    if (narrow != nullptr) return run_narrow(panel, row, count, c);
     kernels::PanelGemm g;
     g.a = rows.rows + row;
     g.w = matrix + panel * panel_bytes;
@@ -97,7 +125,7 @@ class NativeExperts final : public Experts {
   NativeExperts(const ExpertsConfig& config, const kernels::KernelSet& kernels)
       : config_(config), packed_(experts::packed_layout_of(config)), kernels_(kernels) {
     const kernels::KernelFunctions& f = *kernels.functions;
-    if (packed_.compute == ComputeType::bf16) packed_.word_bytes = f.bf16_word_bytes;
+    if (packed_.compute == ComputeType::bf16 && !packed_.weights.narrow()) packed_.word_bytes = f.bf16_word_bytes;
     if (packed_.compute == ComputeType::int8) packed_.word_bytes = f.int8_word_bytes;
     if (f.unsigned_int8_rows) flip_ = 0x80;
     gemm_ = packed_.compute == ComputeType::f32    ? f.gemm_f32
@@ -146,6 +174,18 @@ class NativeExperts final : public Experts {
     if (packed_.compute == ComputeType::int8) {
       p.scales = reinterpret_cast<const float*>(slot + packed_.scale_offset()) + column;
       p.column_sums = reinterpret_cast<const std::int32_t*>(slot + packed_.column_sum_offset()) + column;
+    }
+    if (packed_.weights.narrow()) {
+      p.panel_bytes = k * kPanelColumns * packed_.weight_bits() / 8;
+      p.narrow = kernels_.functions->gemm_decoded;
+      p.decoded.values = narrow_values_of(packed_.weights.values);
+      p.decoded.k = k;
+      p.decoded.groups = packed_.groups(part == 2 ? packed_.intermediate : packed_.hidden);
+      p.decoded.group = packed_.weights.block_cols == 0 ? k : packed_.weights.block_cols;
+      if (packed_.weights.scaled())
+        p.decoded.scales = reinterpret_cast<const float*>(slot + packed_.narrow_scale_offset(part));
+      if (packed_.weights.zero_point)
+        p.decoded.zero_points = reinterpret_cast<const std::uint8_t*>(slot + packed_.zero_point_offset(part));
     }
     if (packed_.biases) p.biases = reinterpret_cast<const float*>(slot + packed_.bias_offset()) + column;
     p.rows = rows;

@@ -220,6 +220,9 @@ Verdict check(const ExpertsConfig& config, std::string* implementation) {
   if (!config.isa.empty())
     return Verdict::no(fmt::format("oneDNN picks its own kernels; '{}' cannot be forced", config.isa));
   if (auto verdict = experts::supports_quantisation(config); !verdict) return verdict;
+  if (config.quant.weights.narrow())
+    return Verdict::no(
+        fmt::format("{} weights are decoded by the native kernels only", epmoe::name(config.quant.weights)));
   const PackedLayout layout = experts::packed_layout_of(config);
   constexpr std::int64_t kMaxInt8 = std::int64_t{0x7fffffff} / (255 * 127);  // unsigned rows sum up in 32 bits
   if (layout.compute == ComputeType::int8 && std::max(layout.hidden, layout.intermediate) > kMaxInt8)

@@ -6,6 +6,7 @@
 #include <cpuid.h>
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
+#include <sys/prctl.h>
 #endif
 
 namespace epmoe {
@@ -47,6 +48,13 @@ CpuFeatures detect() {
   f.sve = bit(hwcap, 22);
   f.i8mm = bit(hwcap2, 13);
   f.bf16 = bit(hwcap2, 14);
+  if (f.sve) {
+    constexpr int kGetVectorLength = 51;  // PR_SVE_GET_VL
+    const int length = prctl(kGetVectorLength);
+    f.sve_bytes = length < 0 ? 0 : length & 0xffff;
+    f.sve_i8mm = bit(hwcap2, 9);
+    f.sve_bf16 = bit(hwcap2, 12);
+  }
   return f;
 }
 #else
@@ -89,6 +97,7 @@ std::string describe(const CpuFeatures& features) {
       text.append(" ").append(feature.name);
       any = true;
     }
+  if (features.sve_bytes > 0) text += " (" + std::to_string(8 * features.sve_bytes) + " bits)";
   if (!any) text += " baseline";
   return text;
 }

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -21,6 +23,7 @@ using kernels::kPanelColumns;
 
 constexpr std::int64_t kWordCounts[] = {16, 48, 256, 272, 800};  // below, at and past a block of K
 constexpr std::int64_t kRowCounts[] = {1, 2, 3, 4, 5, 6, 7, 13};
+constexpr std::int64_t kManyRows[] = {25, 49};  // past groups of rows, and odd
 
 struct Operands {
   Operands(ComputeType type, std::int64_t m, std::int64_t words_of_k)
@@ -184,6 +187,27 @@ TEST(Kernels, SumsHaveTheBitsOfAScalarLoop) {
   EXPECT_GT(checked, 0);
 }
 
+TEST(Kernels, ManyRowsHaveTheBitsOfFewRows) {
+  constexpr std::int64_t kWords = 272;
+  for (const ComputeType compute : kComputeTypes)
+    for (const std::string& isa : isas()) {
+      const Kernel kernel(isa, compute);
+      for (const std::int64_t rows : kManyRows) {
+        const Operands operands(compute, rows, kWords);
+        const std::vector<float> all = kernel.run(operands, rows, true);
+        Operands few = operands;  // the last three rows alone
+        few.a.erase(few.a.begin(), few.a.begin() + (rows - 3) * kWords);
+        few.row_scale.erase(few.row_scale.begin(), few.row_scale.begin() + (rows - 3));
+        const std::vector<float> last = kernel.run(few, 3, true);
+        for (std::int64_t r = 0; r < 3; ++r)
+          EXPECT_EQ(std::memcmp(last.data() + r * Kernel::kStride, all.data() + (rows - 3 + r) * Kernel::kStride,
+                                kPanelColumns * 4),
+                    0)
+              << isa << " " << name(compute) << " row " << r << " of the last 3 of " << rows;
+      }
+    }
+}
+
 TEST(Kernels, SumsOfDotProductInstructionsAreCloseAndDoNotDependOnTheNumberOfRows) {
   constexpr std::int64_t kRows = 13;
   for (const std::string& isa : isas()) {
@@ -225,6 +249,16 @@ TEST(Kernels, NoInt8SumOverflowsAtTheLongestK) {
       EXPECT_EQ(c[63], c[0]) << isa;
     }
   }
+}
+
+/// EPMOE_EXPECTED_KERNEL_SETS: the sets that this CPU should have, best first, so that none is missing unnoticed.
+TEST(Kernels, SetsOfThisCpuAreThoseExpected) {
+  std::string found;
+  for (const std::string& isa : isas()) found += (found.empty() ? "" : " ") + isa;
+  std::printf("kernel sets here: %s\n", found.c_str());
+  const char* expected = std::getenv("EPMOE_EXPECTED_KERNEL_SETS");
+  if (expected == nullptr) GTEST_SKIP() << "EPMOE_EXPECTED_KERNEL_SETS is not set";
+  EXPECT_EQ(found, expected);
 }
 
 TEST(Kernels, TableIsBestFirstAndEndsWithTheBaseline) {

@@ -17,6 +17,9 @@ struct CpuFeatures {
   bool i8mm = false;
   bool bf16 = false;
   bool sve = false;
+  bool sve_i8mm = false;
+  bool sve_bf16 = false;
+  int sve_bytes = 0;  ///< length of an SVE register for this process; 0 without SVE
 };
 
 const CpuFeatures& cpu_features();

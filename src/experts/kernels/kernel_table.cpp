@@ -14,6 +14,10 @@ extern const KernelFunctions kernels_avx512_vnni;
 extern const KernelFunctions kernels_avx512_bf16;
 #elif defined(__aarch64__)
 extern const KernelFunctions kernels_neon;
+extern const KernelFunctions kernels_neon_dotprod;
+extern const KernelFunctions kernels_neon_i8mm_bf16;
+extern const KernelFunctions kernels_sve256_i8mm_bf16;
+extern const KernelFunctions kernels_sve512;
 #endif
 
 namespace {
@@ -27,6 +31,13 @@ constexpr KernelSet kSets[] = {
     {"avx_vnni", [](const CpuFeatures& cpu) { return cpu.avx_vnni; }, &kernels_avx_vnni},
     {"avx2", [](const CpuFeatures& cpu) { return cpu.avx2; }, &kernels_avx2},
 #elif defined(__aarch64__)
+    // SVE of 128 bits has nothing over NEON here: the same registers and the same instructions.
+    {"sve512", [](const CpuFeatures& cpu) { return cpu.sve_bytes == 64; }, &kernels_sve512},
+    {"sve256_i8mm_bf16", [](const CpuFeatures& cpu) { return cpu.sve_bytes == 32 && cpu.sve_i8mm && cpu.sve_bf16; },
+     &kernels_sve256_i8mm_bf16},
+    {"neon_i8mm_bf16", [](const CpuFeatures& cpu) { return cpu.dotprod && cpu.i8mm && cpu.bf16; },
+     &kernels_neon_i8mm_bf16},
+    {"neon_dotprod", [](const CpuFeatures& cpu) { return cpu.dotprod; }, &kernels_neon_dotprod},
     {"neon", [](const CpuFeatures& cpu) { return cpu.neon; }, &kernels_neon},
 #endif
     {"generic", [](const CpuFeatures&) { return true; }, &kernels_generic},

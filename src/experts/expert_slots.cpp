@@ -187,7 +187,7 @@ std::int64_t PackedLayout::weight_bits() const {
 std::int64_t PackedLayout::narrow_scale_offset(int part) const {
   if (!weights.scaled()) return scale_offset();
   const std::int64_t gate = padded_n(intermediate) * groups(hidden), down = padded_n(hidden) * groups(intermediate);
-  return scale_offset() + 4 * (part * gate + (part == 3 ? down - gate : 0));
+  return scale_offset() + scale_bytes() * (part * gate + (part == 3 ? down - gate : 0));
 }
 std::int64_t PackedLayout::zero_point_offset(int part) const {
   if (!weights.zero_point) return narrow_scale_offset(3);

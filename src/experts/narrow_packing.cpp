@@ -1,6 +1,10 @@
 #include "experts/narrow_packing.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "epmoe/quantize/narrow_floats.hpp"
 
 namespace epmoe::experts {
 namespace {
@@ -26,11 +30,30 @@ struct Place {
     const std::int64_t per_word = 32 / bits;
     return (row / kColumns * (padded_k / per_word) + col / per_word) * kColumns + row % kColumns;
   }
-  [[nodiscard]] unsigned shift(std::int64_t col) const { return static_cast<unsigned>(col % (32 / bits) * bits); }
+  [[nodiscard]] unsigned shift(std::int64_t col) const {
+    const std::int64_t in_word = col % (32 / bits);
+    return static_cast<unsigned>(in_word % 2 * 16 + in_word / 2 * bits);
+  }
   [[nodiscard]] std::int64_t scale(std::int64_t row, std::int64_t col) const {
     return (row / kColumns * groups + std::min(col / group, groups - 1)) * kColumns + row % kColumns;
   }
 };
+
+/// Scales of mxfp4 are powers of two or NaN: their exponent is all there is to keep. Padding has the smallest one.
+void write_scale(const PackedLayout& layout, std::byte* scales, std::int64_t at, float scale) {
+  if (layout.scale_bytes() == 4) {
+    std::memcpy(scales + at * 4, &scale, 4);
+  } else {
+    const std::uint32_t exponent = std::bit_cast<std::uint32_t>(scale) >> 23U;
+    scales[at] = static_cast<std::byte>(exponent);  // 255 for NaN
+  }
+}
+float read_scale(const PackedLayout& layout, const std::byte* scales, std::int64_t at) {
+  if (layout.scale_bytes() == 1) return from_e8m0(static_cast<std::uint8_t>(scales[at]));
+  float scale;
+  std::memcpy(&scale, scales + at * 4, 4);
+  return scale;
+}
 
 }  // namespace
 
@@ -38,7 +61,7 @@ void pack_narrow(const PackedLayout& layout, int part, const QuantizedMatrix& ma
   const Place place(layout, part);
   const WeightFormat& format = layout.weights;
   auto* words = reinterpret_cast<std::uint32_t*>(slot + place.values_offset);
-  auto* scales = reinterpret_cast<float*>(slot + place.scale_offset);
+  std::byte* scales = slot + place.scale_offset;
   auto* zeros = reinterpret_cast<std::uint8_t*>(slot + place.zero_offset);
   const std::int64_t rows = layout.padded_n(place.n);
   std::fill_n(words, rows * place.padded_k * place.bits / 32, 0U);
@@ -46,7 +69,8 @@ void pack_narrow(const PackedLayout& layout, int part, const QuantizedMatrix& ma
     for (std::int64_t g = 0; g < place.groups; ++g) {
       const std::int64_t col = std::min(g * place.group, place.k - 1);
       const bool used = r < place.n;
-      if (format.scaled()) scales[place.scale(r, col)] = used ? matrix.scales[matrix.block_of(r, col)] : 0.0F;
+      if (format.scaled())
+        write_scale(layout, scales, place.scale(r, col), used ? matrix.scales[matrix.block_of(r, col)] : 0.0F);
       if (format.zero_point) zeros[place.scale(r, col)] = used ? matrix.zero_points[matrix.block_of(r, col)] : 0;
     }
     for (std::int64_t c = 0; c < place.padded_k; ++c) {
@@ -64,14 +88,14 @@ void unpack_narrow(const PackedLayout& layout, int part, const std::byte* slot, 
   const Place place(layout, part);
   const WeightFormat& format = layout.weights;
   const auto* words = reinterpret_cast<const std::uint32_t*>(slot + place.values_offset);
-  const auto* scales = reinterpret_cast<const float*>(slot + place.scale_offset);
+  const std::byte* scales = slot + place.scale_offset;
   const auto* zeros = reinterpret_cast<const std::uint8_t*>(slot + place.zero_offset);
   const std::uint32_t mask = (1U << static_cast<unsigned>(place.bits)) - 1U;
   for (std::int64_t r = 0; r < place.n; ++r)
     for (std::int64_t c = 0; c < place.k; ++c) {
       const auto code = static_cast<std::uint16_t>((words[place.word(r, c)] >> place.shift(c)) & mask);
       const std::uint8_t zero = format.zero_point ? zeros[place.scale(r, c)] : std::uint8_t{8};
-      const float scale = format.scaled() ? scales[place.scale(r, c)] : 1.0F;
+      const float scale = format.scaled() ? read_scale(layout, scales, place.scale(r, c)) : 1.0F;
       out[r * place.k + c] = decode_value(format.values, code, zero) * scale;
     }
 }

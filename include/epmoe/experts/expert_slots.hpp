@@ -22,7 +22,8 @@ struct PackedLayout {
   std::int64_t hidden = 0, intermediate = 0;
   bool biases = false;
   std::int64_t word_bytes = 4;  ///< 4 or 8; 4 for narrow weights
-  WeightFormat weights{};       ///< narrow: matrices are [N/64][K/p][64] 4-byte words of p = 2, 4 or 8 values
+  WeightFormat weights{};       ///< narrow: matrices are [N/64][K/p][64] 4-byte words of p = 2, 4 or 8 values, value
+                                ///< 2 i + h of a word at place i of its half h
   [[nodiscard]] std::int64_t v() const;
   [[nodiscard]] std::int64_t element_bytes() const;
   [[nodiscard]] std::int64_t padded_n(std::int64_t n) const { return round_up(n, 64); }
@@ -35,7 +36,9 @@ struct PackedLayout {
   [[nodiscard]] std::int64_t groups(std::int64_t k) const {
     return weights.block_cols == 0 ? 1 : ceil_div(k, weights.block_cols);
   }
-  /// Narrow weights: f32 scales [N/64][groups][64] of a part (0 gate, 1 up, 2 down), then u8 zero points alike.
+  /// Bytes of one scale of narrow weights: mxfp4 has E8M0 codes, the others f32.
+  [[nodiscard]] std::int64_t scale_bytes() const { return weights.values == WeightValues::mxfp4 ? 1 : 4; }
+  /// Narrow weights: scales [N/64][groups][64] of a part (0 gate, 1 up, 2 down), then u8 zero points alike.
   [[nodiscard]] std::int64_t narrow_scale_offset(int part) const;
   [[nodiscard]] std::int64_t zero_point_offset(int part) const;
   /// Padded output columns of gate, up and down together.

@@ -32,12 +32,12 @@ struct PanelGemm {
 enum class NarrowValues : uint8_t { f16, fp8_e4m3, int4, mxfp4 };
 
 /// PanelGemm for weights stored narrower than they are multiplied: f32 rows for f16, else bf16. The panel is
-/// [K/p][64] words of 4 bytes with p = 2, 4 or 8 values, low bits first.
+/// [K/p][64] words of 4 bytes with p = 2, 4 or 8 values: value 2 i + h at place i of half h.
 struct DecodedGemm {
   NarrowValues values = NarrowValues::int4;
   const void* const* a = nullptr;  ///< [rows] pointers to rows of k values
   const void* w = nullptr;
-  const float* scales = nullptr;         ///< [groups][64]; null for f16
+  const void* scales = nullptr;          ///< [groups][64] f32, E8M0 codes for mxfp4; null for f16
   const uint8_t* zero_points = nullptr;  ///< [groups][64], or null: 8
   int64_t k = 0;                         ///< padded, a multiple of 32 (f16: 16)
   int64_t group = 0;                     ///< values of K that share a scale: 32, 64, 128, or k

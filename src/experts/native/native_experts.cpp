@@ -80,14 +80,15 @@ struct Panels {
   const float* row_scales;
   GemmRows rows;
   void (*narrow)(const kernels::DecodedGemm&) = nullptr;  // narrow weights: instead of `gemm`
-  kernels::DecodedGemm decoded{};                         // of panel 0, without rows
+  std::int64_t scale_bytes = 0;
+  kernels::DecodedGemm decoded{};  // of panel 0, without rows
 
   void run_narrow(std::int64_t panel, std::int64_t row, std::int64_t count, float* c) const {
     kernels::DecodedGemm g = decoded;
     const std::int64_t column = panel * kPanelColumns;
     g.a = rows.rows + row;
     g.w = at(panel);
-    if (g.scales != nullptr) g.scales += column * g.groups;
+    if (g.scales != nullptr) g.scales = static_cast<const std::byte*>(g.scales) + column * g.groups * scale_bytes;
     if (g.zero_points != nullptr) g.zero_points += column * g.groups;
     g.c = c;
     g.c_stride = kPanelColumns;
@@ -180,10 +181,10 @@ class NativeExperts final : public Experts {
       p.narrow = kernels_.functions->gemm_decoded;
       p.decoded.values = narrow_values_of(packed_.weights.values);
       p.decoded.k = k;
+      p.scale_bytes = packed_.scale_bytes();
       p.decoded.groups = packed_.groups(part == 2 ? packed_.intermediate : packed_.hidden);
       p.decoded.group = packed_.weights.block_cols == 0 ? k : packed_.weights.block_cols;
-      if (packed_.weights.scaled())
-        p.decoded.scales = reinterpret_cast<const float*>(slot + packed_.narrow_scale_offset(part));
+      if (packed_.weights.scaled()) p.decoded.scales = slot + packed_.narrow_scale_offset(part);
       if (packed_.weights.zero_point)
         p.decoded.zero_points = reinterpret_cast<const std::uint8_t*>(slot + packed_.zero_point_offset(part));
     }

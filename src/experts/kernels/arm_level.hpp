@@ -2,6 +2,7 @@
 // The exported table of an AArch64 level: include after EPMOE_KERNEL_NAME and what vectors.hpp and arm_vectors.hpp want
 // are defined. The instructions that the file is compiled for decide which kernels there are.
 #include "experts/kernels/arm_gemm.hpp"
+#include "experts/kernels/decoded_gemm.hpp"
 #include "experts/kernels/functions.hpp"
 
 namespace epmoe::kernels {
@@ -25,6 +26,7 @@ constinit const KernelFunctions EPMOE_KERNEL_NAME = {
     .gemm_f32 = arm_gemm_float<F32Lanes>,
     .gemm_bf16 = arm_gemm_float<ArmBf16>,
     .gemm_int8 = EPMOE_ARM_INT8,
+    .gemm_decoded = gemm_decoded,
     .activate = activate,
     .round_bf16 = round_bf16,
     .max_magnitude = max_magnitude,

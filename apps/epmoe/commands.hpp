@@ -13,5 +13,6 @@ using Command = std::function<int(Job&)>;
 
 Command add_run(CLI::App& app);
 Command add_synth(CLI::App& app);
+Command add_bench(CLI::App& app);
 
 }  // namespace epmoe::cli

@@ -21,7 +21,7 @@ int run_command_line(Job& job, int argc, char** argv) {
   std::string log_level = "info";
   app.add_option("--log-level", log_level, "trace, debug, info, warn, error or off")->capture_default_str();
   app.fallthrough();
-  const Command commands[] = {add_run(app), add_synth(app)};
+  const Command commands[] = {add_run(app), add_synth(app), add_bench(app)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version
@@ -36,7 +36,7 @@ int run_command_line(Job& job, int argc, char** argv) {
     if (subcommand->parsed()) return commands[index](job);
     ++index;
   }
-  throw ConfigError("a command is wanted: run or synth (epmoe --help tells more)");
+  throw ConfigError("a command is wanted: run, synth or bench (epmoe --help tells more)");
 }
 
 int guarded(int argc, char** argv) {

@@ -2,7 +2,9 @@
 # kernel_table.cpp picks at run time.
 set(epmoe_kernel_dir "${CMAKE_CURRENT_SOURCE_DIR}/src/experts/kernels")
 function(epmoe_kernel_flags level)
-  set_source_files_properties("${epmoe_kernel_dir}/kernels_${level}.cpp" PROPERTIES COMPILE_OPTIONS "${ARGN}")
+  foreach(part kernels probe)
+    set_source_files_properties("${epmoe_kernel_dir}/${part}_${level}.cpp" PROPERTIES COMPILE_OPTIONS "${ARGN}")
+  endforeach()
 endfunction()
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")

@@ -1,0 +1,188 @@
+#include "bench_experts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <deque>
+
+#include "bench_formats.hpp"
+#include "bench_machine.hpp"
+#include "bench_samples.hpp"
+#include "epmoe/core/error.hpp"
+#include "launch.hpp"
+
+namespace epmoe::cli {
+namespace {
+
+constexpr std::int64_t kBlocksPerExpert = 64;  // that are checked
+
+/// A back end to measure, with weights in its layout.
+struct Contender {
+  std::unique_ptr<Experts> experts;
+  const BenchLayers* layers = nullptr;
+};
+
+class ExpertsBench {
+ public:
+  ExpertsBench(Job& job, const BenchExpertsOptions& options, BenchReport& report)
+      : job_(job),
+        options_(options),
+        report_(report),
+        shape_(options.shape()),
+        cache_bytes_(last_level_cache_bytes()),
+        probe_bytes_(std::max(4 * cache_bytes_, std::int64_t{128} << 20U)),
+        probe_(std::min(4 * probe_bytes_, std::max(available_memory_bytes() / 4, std::int64_t{64} << 20U))) {
+    threads_ = options.threads;
+    if (threads_.empty()) threads_.push_back(share_cores(job.world(), job.context()).threads);
+    for (const std::int64_t count : threads_) executors_.push_back(make_openmp_executor(static_cast<int>(count)));
+    context_.logger = job.context().logger;
+    widest_ = std::max_element(executors_.begin(), executors_.end(), [](const auto& a, const auto& b) {
+                return a->workers() < b->workers();
+              })->get();
+    weights_ = std::make_unique<BenchWeights>(shape_, options.seed, widest_->workers());
+  }
+
+  int run() {
+    report_.heading(fmt::format("model     {}: hidden {}, intermediate {}, {} experts, top-{}", options_.model_name(),
+                                shape_.hidden, shape_.intermediate, shape_.experts, shape_.top_k));
+    report_.heading(
+        fmt::format("peaks     {} instructions, last-level cache {} MiB", MachineProbe::isa(), cache_bytes_ >> 20U));
+    bool any = false;
+    for (const std::string& name : options_.formats) {
+      const auto& formats = bench_formats();
+      const BenchFormat& format =
+          *std::find_if(formats.begin(), formats.end(), [&](const BenchFormat& f) { return f.name == name; });
+      if (!prepare(format)) continue;
+      any = true;
+      for (const std::int64_t tokens : options_.tokens)
+        for (const std::string& skew : options_.skews)
+          if (!measure(format, tokens, skew)) return kNo;
+    }
+    if (!any) throw ConfigError("bench experts: no back end takes any of the formats (--log-level debug says why)");
+    return kFine;
+  }
+
+ private:
+  /// Makes the back ends that take the format, and their weights. False if none does.
+  bool prepare(const BenchFormat& format) {
+    contenders_.clear();
+    layers_.clear();
+    context_.executor = widest_;
+    config_ = {};
+    config_.shape = shape_;
+    config_.quant = format.quant;
+    config_.local_experts = shape_.experts;
+    for (const BackendInfo& backend : backends()) {
+      if (std::find(options_.backends.begin(), options_.backends.end(), backend.name) == options_.backends.end())
+        continue;
+      std::vector<std::string> isas{""};
+      if (backend.name == "native" && !options_.isas.empty()) isas = options_.isas;
+      for (const std::string& isa : isas) {
+        ExpertsConfig config = config_;
+        config.isa = isa;
+        if (const Verdict verdict = backend.supports(config); !verdict) {
+          if (!isa.empty()) throw ConfigError(fmt::format("--isa {}: {}", isa, verdict.reason));
+          fmt::print(stderr, "epmoe: left out: {} {}: {}\n", backend.name, format.name, verdict.reason);
+          continue;
+        }
+        contenders_.push_back({backend.make(config), nullptr});
+      }
+    }
+    for (Contender& contender : contenders_) contender.layers = &layers_for(contender.experts->packed_layout());
+    return !contenders_.empty();
+  }
+
+  const BenchLayers& layers_for(const PackedLayout& layout) {
+    for (const BenchLayers& layers : layers_)
+      if (layers.layout == layout) return layers;
+    layers_.push_back(make_bench_layers(layout, shape_.experts, *weights_, 8 * cache_bytes_,
+                                        available_memory_bytes() / 4 * 3, context_));
+    if (!layers_.back().note.empty()) fmt::print(stderr, "epmoe: {}\n", layers_.back().note);
+    return layers_.back();
+  }
+
+  /// All back ends and thread counts for one problem, side by side. False if a result is wrong.
+  bool measure(const BenchFormat& format, std::int64_t tokens, const std::string& skew) {
+    context_.executor = widest_;
+    const BenchBatch problem = make_bench_batch(shape_, format.rows, tokens, skew, options_.seed);
+    const SpotCheck check(
+        config_, problem.batch, [this](std::int32_t e, int worker) { return weights_->expert(e, worker); },
+        kBlocksPerExpert, options_.seed, context_);
+    BenchExpertsLine line;
+    line.model = options_.model_name();
+    line.format = format.name;
+    line.skew = skew;
+    line.tokens = tokens;
+    line.expert_bytes =
+        static_cast<double>(problem.experts_hit) * format.expert_bytes(shape_.hidden, shape_.intermediate);
+    line.flops = 6.0 * static_cast<double>(problem.batch.routing.entries()) * static_cast<double>(shape_.hidden) *
+                 static_cast<double>(shape_.intermediate);
+    for (const auto& executor : executors_) {
+      context_.executor = executor.get();
+      line.threads = executor->workers();
+      for (const Contender& contender : contenders_)
+        if (!correct(check, contender, problem.batch, line)) return false;
+      std::vector<std::vector<BenchSample>> samples(contenders_.size());
+      for (std::int64_t repeat = 0; repeat < options_.repeats; ++repeat)
+        for (std::size_t c = 0; c < contenders_.size(); ++c) {
+          const auto& copies = contenders_[c].layers->copies;
+          const ExpertSlots& slots = copies[next_copy_++ % copies.size()];
+          samples[c].push_back(take_sample(call_, probe_, format.dot, probe_bytes_, *contenders_[c].experts,
+                                           problem.batch, slots, context_));
+        }
+      for (std::size_t c = 0; c < contenders_.size(); ++c) {
+        BenchExpertsLine result = line;
+        result.backend = contenders_[c].experts->name();
+        result.isa = contenders_[c].experts->isa();
+        result.checked = true;
+        summarise(samples[c], samples, result);
+        report_.add(result);
+      }
+    }
+    return true;
+  }
+
+  bool correct(const SpotCheck& check, const Contender& contender, const ExpertBatch& batch,
+               const BenchExpertsLine& line) {
+    for (const ExpertSlots& slots : contender.layers->copies) {
+      const MatrixView output = call_.run(*contender.experts, batch, slots, context_);
+      const SpotCheckResult result = check.compare(output);
+      if (result.differences.empty()) continue;
+      fmt::print(stderr,
+                 "epmoe: wrong result: {} ({}), {}, {} tokens, {}, {} threads: {} ({} of {} blocks are wrong)\n",
+                 contender.experts->name(), contender.experts->isa(), line.format, line.tokens, line.skew, line.threads,
+                 describe(result.differences.front()), result.differences.size(), result.blocks);
+      return false;
+    }
+    return true;
+  }
+
+  Job& job_;
+  const BenchExpertsOptions& options_;
+  BenchReport& report_;
+  MoeConfig shape_;
+  std::int64_t cache_bytes_, probe_bytes_;
+  MachineProbe probe_;
+  std::vector<std::int64_t> threads_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+  Executor* widest_ = nullptr;
+  std::unique_ptr<BenchWeights> weights_;
+  ExecutionContext context_;
+  ExpertsConfig config_;
+  std::vector<Contender> contenders_;
+  std::deque<BenchLayers> layers_;
+  BenchCall call_;
+  std::size_t next_copy_ = 0;
+};
+
+}  // namespace
+
+int bench_experts(Job& job, const BenchExpertsOptions& options) {
+  options.check();
+  if (job.size() > 1) throw ConfigError(fmt::format("bench experts: measures one process, {} ranks found", job.size()));
+  BenchReport report(options.json);
+  return ExpertsBench(job, options, report).run();
+}
+
+}  // namespace epmoe::cli

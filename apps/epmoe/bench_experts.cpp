@@ -26,8 +26,7 @@ struct Contender {
 class ExpertsBench {
  public:
   ExpertsBench(Job& job, const BenchExpertsOptions& options, BenchReport& report)
-      : job_(job),
-        options_(options),
+      : options_(options),
         report_(report),
         shape_(options.shape()),
         cache_bytes_(last_level_cache_bytes()),
@@ -158,7 +157,6 @@ class ExpertsBench {
     return true;
   }
 
-  Job& job_;
   const BenchExpertsOptions& options_;
   BenchReport& report_;
   MoeConfig shape_;

@@ -14,7 +14,8 @@ constexpr std::int64_t kMaxExperts = 1024;
 constexpr std::int64_t kMaxTopK = 32;
 
 constexpr NamedValue<Activation> kActivations[] = {
-    {Activation::silu, "silu"}, {Activation::gelu, "gelu"}, {Activation::swiglu_oai, "swigluoai"}};
+    {Activation::silu, "silu"},           {Activation::gelu, "gelu"},   {Activation::swiglu_oai, "swigluoai"},
+    {Activation::gelu_tanh, "gelu_tanh"}, {Activation::relu2, "relu2"}, {Activation::silu_clamped, "silu_clamped"}};
 
 template <class T>
 void want(bool ok, std::string_view field, T found, const std::string& wanted) {

@@ -60,14 +60,29 @@ void gemm(const std::vector<float>& w, const std::vector<float>& bias, std::int6
   }
 }
 
+double at_most_7(double x) {
+  return x > 7.0 ? 7.0 : x;  // NaN stays
+}
+double within_7(double x) {
+  return x < -7.0 ? -7.0 : at_most_7(x);
+}
+
 double activate(Activation activation, double gate, double up) {
   switch (activation) {
     case Activation::silu: return gate / (1.0 + std::exp(-gate)) * up;
     case Activation::gelu: return 0.5 * gate * std::erfc(-gate / std::sqrt(2.0)) * up;
     case Activation::swiglu_oai: {
-      const double g = gate > 7.0 ? 7.0 : gate;  // NaN stays
-      const double u = up > 7.0 ? 7.0 : (up < -7.0 ? -7.0 : up);
+      const double g = at_most_7(gate), u = within_7(up);
       return (u + 1.0) * (g / (1.0 + std::exp(-1.702 * g)));
+    }
+    case Activation::gelu_tanh: {
+      const double u = std::sqrt(2.0 / std::acos(-1.0)) * (gate + 0.044715 * gate * gate * gate);
+      return 0.5 * gate * (1.0 + std::tanh(u)) * up;
+    }
+    case Activation::relu2: return (gate < 0.0 ? 0.0 : gate * gate) * up;
+    case Activation::silu_clamped: {
+      const double g = at_most_7(gate);
+      return g / (1.0 + std::exp(-g)) * within_7(up);
     }
   }
   return std::numeric_limits<double>::quiet_NaN();

@@ -90,6 +90,9 @@ kernels::ActivationKind kind_of(Activation activation) {
     case Activation::silu: return kernels::ActivationKind::silu;
     case Activation::gelu: return kernels::ActivationKind::gelu;
     case Activation::swiglu_oai: return kernels::ActivationKind::swiglu_oai;
+    case Activation::gelu_tanh: return kernels::ActivationKind::gelu_tanh;
+    case Activation::relu2: return kernels::ActivationKind::relu2;
+    case Activation::silu_clamped: return kernels::ActivationKind::silu_clamped;
   }
   throw ConfigError("experts: unknown activation");
 }

@@ -75,7 +75,8 @@ TEST(MoeConfig, EveryBadFieldIsNamed) {
 }
 
 TEST(MoeConfig, ActivationsReadBack) {
-  for (const Activation a : {Activation::silu, Activation::gelu, Activation::swiglu_oai})
+  for (const Activation a : {Activation::silu, Activation::gelu, Activation::swiglu_oai, Activation::gelu_tanh,
+                             Activation::relu2, Activation::silu_clamped})
     EXPECT_EQ(parse_activation(name(a)), a);
   EXPECT_EQ(name(Activation::swiglu_oai), "swigluoai");
   EXPECT_FALSE(parse_activation("relu7").has_value());

@@ -154,6 +154,11 @@ double wanted(kernels::ActivationKind kind, double g, double u) {
   switch (kind) {
     case kernels::ActivationKind::silu: return g / (1.0 + std::exp(-g)) * u;
     case kernels::ActivationKind::gelu: return 0.5 * g * (1.0 + std::erf(g / std::sqrt(2.0))) * u;
+    case kernels::ActivationKind::gelu_tanh:
+      return 0.5 * g * (1.0 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g))) * u;
+    case kernels::ActivationKind::relu2: return g > 0.0 ? g * g * u : 0.0;
+    case kernels::ActivationKind::silu_clamped:
+      return std::min(g, 7.0) / (1.0 + std::exp(-std::min(g, 7.0))) * std::clamp(u, -7.0, 7.0);
     case kernels::ActivationKind::swiglu_oai: break;
   }
   const double gate = std::min(g, 7.0), up = std::clamp(u, -7.0, 7.0);
@@ -163,7 +168,8 @@ double wanted(kernels::ActivationKind kind, double g, double u) {
 TEST(Functions, ActivationsMatchF64AndKeepNaN) {
   using kernels::ActivationKind;
   const auto gates = grid(-12.0F, 12.0F, 4096);
-  for (const ActivationKind kind : {ActivationKind::silu, ActivationKind::gelu, ActivationKind::swiglu_oai})
+  for (const ActivationKind kind : {ActivationKind::silu, ActivationKind::gelu, ActivationKind::swiglu_oai,
+                                    ActivationKind::gelu_tanh, ActivationKind::relu2, ActivationKind::silu_clamped})
     for (const std::string& isa : isas()) {
       std::vector<float> up(gates.size()), out(gates.size());
       for (std::size_t i = 0; i < up.size(); ++i) up[i] = 8.5F * std::sin(static_cast<float>(i));

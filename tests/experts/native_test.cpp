@@ -65,7 +65,8 @@ TEST(NativeExperts, ShapesAndRowCounts) {
 }
 
 TEST(NativeExperts, ActivationsAndBiases) {
-  for (const Activation activation : {Activation::silu, Activation::gelu, Activation::swiglu_oai})
+  for (const Activation activation : {Activation::silu, Activation::gelu, Activation::swiglu_oai, Activation::gelu_tanh,
+                                      Activation::relu2, Activation::silu_clamped})
     for (const bool biases : {false, true})
       for (const ComputeType compute : kComputeTypes)
         for (const std::int64_t rows : {1, 19})

@@ -10,10 +10,13 @@
 namespace epmoe {
 
 enum class Activation : std::uint8_t {
-  silu,        ///< gated: silu(gate) * up
-  gelu,        ///< gated: exact (erf) gelu(gate) * up
-  swiglu_oai,  ///< gated: (clamp(up, -7, 7) + 1) * g * sigmoid(1.702 g), g = min(gate, 7); gate and up rows already
-               ///< split
+  silu,          ///< gated: silu(gate) * up
+  gelu,          ///< gated: exact (erf) gelu(gate) * up
+  swiglu_oai,    ///< gated: (clamp(up, -7, 7) + 1) * g * sigmoid(1.702 g), g = min(gate, 7); gate and up rows already
+                 ///< split
+  gelu_tanh,     ///< gated: gelu by its tanh approximation, g / (1 + exp(-2 u)) with u = sqrt(2/pi) (g + 0.044715 g^3)
+  relu2,         ///< gated: max(gate, 0)^2 * up
+  silu_clamped,  ///< gated: silu(min(gate, 7)) * clamp(up, -7, 7)
 };
 std::string_view name(Activation activation);
 std::optional<Activation> parse_activation(std::string_view text);

@@ -62,10 +62,27 @@ inline F32 gelu(const F32& g) {
   return g * select(g < splat(0.0F), tail, splat(1.0F) - tail);
 }
 
+inline F32 gelu_tanh(const F32& g) {
+  const F32 twice = splat(1.59576912F) * (g + splat(0.044715F) * (g * g * g));  // 2 sqrt(2 / pi)
+  return g / (splat(1.0F) + exp_vector(-twice));
+}
+
+inline F32 relu2(const F32& g) {
+  const F32 positive = select(g < F32{}, F32{}, g);
+  return positive * positive;
+}
+
+inline F32 at_most_7(const F32& x) {
+  return select(x > splat(7.0F), splat(7.0F), x);
+}
+
+inline F32 within_7(const F32& x) {
+  const F32 c = at_most_7(x);
+  return select(c < splat(-7.0F), splat(-7.0F), c);
+}
+
 inline F32 swiglu_oai(const F32& gate, const F32& up) {
-  const F32 g = select(gate > splat(7.0F), splat(7.0F), gate);
-  F32 u = select(up > splat(7.0F), splat(7.0F), up);
-  u = select(u < splat(-7.0F), splat(-7.0F), u);
+  const F32 g = at_most_7(gate), u = within_7(up);
   return (u + splat(1.0F)) * (g / (splat(1.0F) + exp_vector(-(splat(1.702F) * g))));
 }
 
@@ -89,6 +106,12 @@ inline void activate_rows(const PanelActivation& p) {
         value = silu(gate) * up;
       else if constexpr (Kind == ActivationKind::gelu)
         value = gelu(gate) * up;
+      else if constexpr (Kind == ActivationKind::gelu_tanh)
+        value = gelu_tanh(gate) * up;
+      else if constexpr (Kind == ActivationKind::relu2)
+        value = relu2(gate) * up;
+      else if constexpr (Kind == ActivationKind::silu_clamped)
+        value = silu(at_most_7(gate)) * within_7(up);
       else
         value = swiglu_oai(gate, up);
       if (p.out_bf16)
@@ -104,6 +127,9 @@ void activate(const PanelActivation& p) {
     case ActivationKind::silu: activate_rows<ActivationKind::silu>(p); break;
     case ActivationKind::gelu: activate_rows<ActivationKind::gelu>(p); break;
     case ActivationKind::swiglu_oai: activate_rows<ActivationKind::swiglu_oai>(p); break;
+    case ActivationKind::gelu_tanh: activate_rows<ActivationKind::gelu_tanh>(p); break;
+    case ActivationKind::relu2: activate_rows<ActivationKind::relu2>(p); break;
+    case ActivationKind::silu_clamped: activate_rows<ActivationKind::silu_clamped>(p); break;
   }
 }
 

@@ -48,7 +48,7 @@ struct DecodedGemm {
   const float* bias = nullptr;  ///< [64] or null
 };
 
-enum class ActivationKind : uint8_t { silu, gelu, swiglu_oai };
+enum class ActivationKind : uint8_t { silu, gelu, swiglu_oai, gelu_tanh, relu2, silu_clamped };
 
 /// out[r][0..64) = activation(gate[r], up[r]), f32 or rounded to bf16.
 struct PanelActivation {

@@ -9,6 +9,7 @@ set(EPMOE_TEST_SET_arm  # AArch64 under qemu-user, scripts/arm.sh
   experts_slots_test.np1
   experts_kernels_test.np1
   experts_native_test.np1
+  experts_narrow_test.np1
   experts_bitwise_test.np1
   experts_reference_test.np1
   onednn_test.np1
@@ -29,6 +30,7 @@ set(EPMOE_TEST_SET_dev  # AddressSanitizer and UndefinedBehaviorSanitizer
   experts_slots_test.np1
   experts_kernels_test.np1
   experts_native_test.np1
+  experts_narrow_test.np1
   experts_bitwise_test.np1
   experts_reference_test.np1
   onednn_test.np1

@@ -34,9 +34,9 @@ BenchFormat narrow(const WeightFormat& weights) {
       format.weight_bits = 8.0;
       format.scale_bytes = 4.0;
       break;
-    case WeightValues::int4:  // f16 or bf16 scales, zero points of 4 bits
+    case WeightValues::int4:  // f32 scales, zero points of a byte: as slots hold them
       format.weight_bits = 4.0;
-      format.scale_bytes = weights.zero_point ? 2.5 : 2.0;
+      format.scale_bytes = weights.zero_point ? 5.0 : 4.0;
       break;
     case WeightValues::mxfp4:  // scales of one byte
       format.weight_bits = 4.0;

@@ -13,7 +13,7 @@ WEIGHTS = 3 * 96 * 80
 BYTES = {  # of one expert
     "f32": 4 * WEIGHTS, "bf16": 2 * WEIGHTS, "int8": WEIGHTS + 4 * (2 * 80 + 96), "f16": 2 * WEIGHTS,
     "fp8_block": WEIGHTS + 4 * 3, "fp8_channel": WEIGHTS + 4 * (2 * 80 + 96),
-    "int4_g32": WEIGHTS / 2 + 2 * (2 * 80 * 3 + 96 * 3), "mxfp4": WEIGHTS / 2 + 2 * 80 * 3 + 96 * 3,
+    "int4_g32": WEIGHTS / 2 + 4 * (2 * 80 * 3 + 96 * 3), "mxfp4": WEIGHTS / 2 + 2 * 80 * 3 + 96 * 3,
 }
 
 

@@ -6,6 +6,7 @@
 
 #include "epmoe/core/error.hpp"
 #include "epmoe/quantize/row_format.hpp"
+#include "experts/backends.hpp"
 #include "quantize/int8_values.hpp"
 
 namespace epmoe {
@@ -33,12 +34,7 @@ void copy_flipped(const std::byte* in, std::int64_t n, std::uint8_t flip, std::b
 }  // namespace
 
 std::int64_t RowConversion::bytes(std::int64_t n) const {
-  switch (config.quant.compute) {
-    case ComputeType::f32: return n * 4;
-    case ComputeType::bf16: return n * 2;
-    case ComputeType::int8: return n;
-  }
-  throw ConfigError("experts: unknown compute type");
+  return n * experts::packed_layout_of(config).element_bytes();
 }
 
 bool RowConversion::unchanged(DispatchType type) const {

@@ -2,8 +2,7 @@
 // The exported table of an AArch64 level: include after EPMOE_KERNEL_NAME and what vectors.hpp and arm_vectors.hpp want
 // are defined. The instructions that the file is compiled for decide which kernels there are.
 #include "experts/kernels/arm_gemm.hpp"
-#include "experts/kernels/decoded_gemm.hpp"
-#include "experts/kernels/functions.hpp"
+#include "experts/kernels/common_functions.hpp"
 
 namespace epmoe::kernels {
 
@@ -22,21 +21,16 @@ using ArmBf16 = Bf16Lanes;
 #endif
 
 extern const KernelFunctions EPMOE_KERNEL_NAME;
-constinit const KernelFunctions EPMOE_KERNEL_NAME = {
-    .gemm_f32 = arm_gemm_float<F32Lanes>,
-    .gemm_bf16 = arm_gemm_float<ArmBf16>,
-    .gemm_int8 = EPMOE_ARM_INT8,
-    .gemm_decoded = gemm_decoded,
-    .activate = activate,
-    .round_bf16 = round_bf16,
-    .max_magnitude = max_magnitude,
-    .round_int8 = round_int8,
-    .exp = exp_array,
-    .erf = erf_array,
-    .f32_rounding = F32Lanes::kRounding,
-    .bf16_rounding = ArmBf16::kRounding,
-    .bf16_word_bytes = ArmBf16::kWordBytes,
-    .int8_word_bytes = EPMOE_ARM_INT8_WORD,
-};
+constinit const KernelFunctions EPMOE_KERNEL_NAME = [] {
+  KernelFunctions level = common_functions();
+  level.gemm_f32 = arm_gemm_float<F32Lanes>;
+  level.gemm_bf16 = arm_gemm_float<ArmBf16>;
+  level.gemm_int8 = EPMOE_ARM_INT8;
+  level.f32_rounding = F32Lanes::kRounding;
+  level.bf16_rounding = ArmBf16::kRounding;
+  level.bf16_word_bytes = ArmBf16::kWordBytes;
+  level.int8_word_bytes = EPMOE_ARM_INT8_WORD;
+  return level;
+}();
 
 }  // namespace epmoe::kernels

@@ -77,7 +77,6 @@ struct Panels {
   const float* scales;
   const std::int32_t* column_sums;
   const float* biases;
-  const float* row_scales;
   GemmRows rows;
   void (*narrow)(const kernels::DecodedGemm&) = nullptr;  // narrow weights: instead of `gemm`
   std::int64_t scale_bytes = 0;

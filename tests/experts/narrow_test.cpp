@@ -78,6 +78,8 @@ TEST(NarrowSlots, UnpackingGivesTheQuantisedWeightsExactly) {
           for (std::int64_t r = 0; r < q.rows; ++r) dequantize_row(q, r, wanted.data() + r * q.cols);
           return std::memcmp(found.data(), wanted.data(), found.size() * 4) == 0;
         };
+        slots.unpack_gate(0, found.data());
+        EXPECT_TRUE(same(experts.experts[0].gate.view())) << name(format) << " " << hidden << " " << intermediate;
         slots.unpack_up(0, found.data());
         EXPECT_TRUE(same(experts.experts[0].up.view())) << name(format) << " " << hidden << " " << intermediate;
         slots.unpack_down(0, found.data());

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <set>
 
@@ -54,6 +55,9 @@ void BenchExpertsOptions::check() const {
                                       std::pair{"--experts", experts}, std::pair{"--topk", top_k}})
       if (value == 0)
         throw ConfigError(fmt::format("bench experts: --model, or {} beside the other sizes, wanted", flag));
+  if (!isas.empty() && std::find(backends.begin(), backends.end(), "native") == backends.end())
+    throw ConfigError(
+        fmt::format("--isa {}: chooses kernels of the native back end, which --backends leaves out", isas.front()));
   ExpertsConfig any;
   any.shape = shape();
   any.local_experts = any.shape.experts;

@@ -15,7 +15,8 @@
 namespace epmoe::cli {
 namespace {
 
-constexpr std::int64_t kBlocksPerExpert = 64;  // that are checked
+constexpr std::int64_t kBlocksPerExpert = 64;                          // that are checked
+constexpr std::int64_t kAssumedCacheBytes = std::int64_t{128} << 20U;  // where the system shows none
 
 /// A back end to measure, with weights in its layout.
 struct Contender {
@@ -29,7 +30,8 @@ class ExpertsBench {
       : options_(options),
         report_(report),
         shape_(options.shape()),
-        cache_bytes_(last_level_cache_bytes()),
+        shown_cache_bytes_(last_level_cache_bytes()),
+        cache_bytes_(shown_cache_bytes_ > 0 ? shown_cache_bytes_ : kAssumedCacheBytes),
         probe_bytes_(std::max(4 * cache_bytes_, std::int64_t{128} << 20U)),
         probe_(std::min(4 * probe_bytes_, std::max(available_memory_bytes() / 4, std::int64_t{64} << 20U))) {
     threads_ = options.threads;
@@ -45,8 +47,8 @@ class ExpertsBench {
   int run() {
     report_.heading(fmt::format("model     {}: hidden {}, intermediate {}, {} experts, top-{}", options_.model_name(),
                                 shape_.hidden, shape_.intermediate, shape_.experts, shape_.top_k));
-    report_.heading(
-        fmt::format("peaks     {} instructions, last-level cache {} MiB", MachineProbe::isa(), cache_bytes_ >> 20U));
+    report_.heading(fmt::format("peaks     {} instructions, last-level cache {} MiB{}", MachineProbe::isa(),
+                                cache_bytes_ >> 20U, shown_cache_bytes_ > 0 ? "" : " assumed: the system shows none"));
     bool any = false;
     for (const std::string& name : options_.formats) {
       const auto& formats = bench_formats();
@@ -160,7 +162,7 @@ class ExpertsBench {
   const BenchExpertsOptions& options_;
   BenchReport& report_;
   MoeConfig shape_;
-  std::int64_t cache_bytes_, probe_bytes_;
+  std::int64_t shown_cache_bytes_, cache_bytes_, probe_bytes_;
   MachineProbe probe_;
   std::vector<std::int64_t> threads_;
   std::vector<std::unique_ptr<Executor>> executors_;

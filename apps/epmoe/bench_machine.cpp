@@ -20,7 +20,7 @@ std::int64_t last_level_cache_bytes() {
     file >> unit;
     most = std::max(most, size * (unit == 'K' ? 1 << 10 : (unit == 'M' ? 1 << 20 : 1)));
   }
-  return most > 0 ? most : std::int64_t{32} << 20U;
+  return most;
 }
 
 std::int64_t available_memory_bytes() {

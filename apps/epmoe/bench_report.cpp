@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "epmoe/core/error.hpp"
+#include "run_output.hpp"
 
 namespace epmoe::cli {
 namespace {
@@ -49,6 +50,7 @@ void check_written(bool ok, const char* where) {
 BenchReport::BenchReport(const std::string& json) : table_(json != "-") {
   if (json == "-") json_ = stdout;
   if (json.empty() || json == "-") return;
+  check_writable(json);
   json_ = std::fopen(json.c_str(), "w");
   if (json_ == nullptr) throw ConfigError(fmt::format("--json {}: {}", json, std::strerror(errno)));
 }
@@ -79,10 +81,7 @@ void BenchReport::add(const BenchExpertsLine& line) {
       line.format, line.tokens, line.skew, line.threads, line.backend, line.isa, line.median_s * 1e3, line.p10_s * 1e3,
       line.p90_s * 1e3, line.floor_fraction(), line.expert_bytes / line.median_s / 1e9, line.read_bytes_per_s / 1e9,
       line.flops / line.median_s / 1e9, share(Phase::permute), share(Phase::gemm1), share(Phase::act),
-      share(Phase::gemm2),
-      line.steady
-          ? ""
-          : fmt::format("  not steady: {} of {} samples rejected", line.rejected, line.rejected + line.repeats));
+      share(Phase::gemm2), line.steady ? "" : fmt::format("  not steady: {} samples rejected", line.rejected));
   std::fflush(stdout);
 }
 

@@ -88,6 +88,8 @@ class Refusals(CliTest):
             (("bench", "experts", *SHAPE, "--backends", "nonsense"), ("--backends nonsense", "native")),
             (("bench", "experts", *SHAPE, "--skew", "nonsense"), ("--skew nonsense", "zipf")),
             (("bench", "experts", *SHAPE, "--isa", "nonsense"), ("--isa nonsense",)),
+            (("bench", "experts", *SHAPE, "--isa", "generic", "--backends", "reference"), ("--isa generic", "native")),
+            (("bench", "experts", *SHAPE, "--json", "/dev/null"), ("/dev/null", "a regular file")),
             (("bench", "experts", *SHAPE, "--tokens", "0"), ("--tokens 0", "1 or more")),
             (("bench", "experts", *SHAPE, "--tokens", "4,4"), ("--tokens", "twice")),
             (("bench", "experts", *SHAPE, "--repeats", "0"), ("--repeats 0", "1 or more")),

@@ -6,23 +6,20 @@
 #include <cstdio>
 #include <deque>
 
+#include "bench_contender.hpp"
 #include "bench_formats.hpp"
 #include "bench_machine.hpp"
 #include "bench_samples.hpp"
 #include "epmoe/core/error.hpp"
 #include "launch.hpp"
+#include "quantiles.hpp"
 
 namespace epmoe::cli {
 namespace {
 
 constexpr std::int64_t kBlocksPerExpert = 64;                          // that are checked
+constexpr std::int64_t kMostSets = 16;                                 // of routing, used in turn
 constexpr std::int64_t kAssumedCacheBytes = std::int64_t{128} << 20U;  // where the system shows none
-
-/// A back end to measure, with weights in its layout.
-struct Contender {
-  std::unique_ptr<Experts> experts;
-  const BenchLayers* layers = nullptr;
-};
 
 class ExpertsBench {
  public:
@@ -44,7 +41,16 @@ class ExpertsBench {
     weights_ = std::make_unique<BenchWeights>(shape_, options.seed, widest_->workers());
   }
 
+  /// Lines are written at the end, since the whole run says which samples were disturbed.
   int run() {
+    const int code = measure_all();
+    summarise(series_);
+    for (const BenchSeries& series : series_) report_.add(series.line);
+    return code;
+  }
+
+ private:
+  int measure_all() {
     report_.heading(fmt::format("model     {}: hidden {}, intermediate {}, {} experts, top-{}", options_.model_name(),
                                 shape_.hidden, shape_.intermediate, shape_.experts, shape_.top_k));
     report_.heading(fmt::format("peaks     {} instructions, last-level cache {} MiB{}", MachineProbe::isa(),
@@ -64,7 +70,6 @@ class ExpertsBench {
     return kFine;
   }
 
- private:
   /// Makes the back ends that take the format, and their weights. False if none does.
   bool prepare(const BenchFormat& format) {
     contenders_.clear();
@@ -74,6 +79,7 @@ class ExpertsBench {
     config_.shape = shape_;
     config_.quant = format.quant;
     config_.local_experts = shape_.experts;
+    std::vector<std::unique_ptr<Experts>> made;
     for (const BackendInfo& backend : backends()) {
       if (std::find(options_.backends.begin(), options_.backends.end(), backend.name) == options_.backends.end())
         continue;
@@ -87,15 +93,18 @@ class ExpertsBench {
           fmt::print(stderr, "epmoe: left out: {} {}: {}\n", backend.name, format.name, verdict.reason);
           continue;
         }
-        contenders_.push_back({backend.make(config), nullptr});
+        made.push_back(backend.make(config));
       }
     }
-    for (Contender& contender : contenders_) contender.layers = &layers_for(contender.experts->packed_layout());
+    for (auto& experts : made) {
+      BenchLayers& layers = layers_for(experts->packed_layout());
+      contenders_.push_back(std::make_unique<BackendContender>(std::move(experts), layers, call_));
+    }
     return !contenders_.empty();
   }
 
-  const BenchLayers& layers_for(const PackedLayout& layout) {
-    for (const BenchLayers& layers : layers_)
+  BenchLayers& layers_for(const PackedLayout& layout) {
+    for (BenchLayers& layers : layers_)
       if (layers.layout == layout) return layers;
     layers_.push_back(make_bench_layers(layout, shape_.experts, *weights_, 8 * cache_bytes_,
                                         available_memory_bytes() / 4 * 3, context_));
@@ -106,57 +115,58 @@ class ExpertsBench {
   /// All back ends and thread counts for one problem, side by side. False if a result is wrong.
   bool measure(const BenchFormat& format, std::int64_t tokens, const std::string& skew) {
     context_.executor = widest_;
-    const BenchBatch problem = make_bench_batch(shape_, format.rows, tokens, skew, options_.seed);
+    const BenchBatches batches =
+        make_bench_batches(shape_, format.rows, tokens, skew, options_.seed, std::min(options_.repeats, kMostSets));
     const SpotCheck check(
-        config_, problem.batch, [this](std::int32_t e, int worker) { return weights_->expert(e, worker); },
+        config_, batches.sets.front().batch, [this](std::int32_t e, int worker) { return weights_->expert(e, worker); },
         kBlocksPerExpert, options_.seed, context_);
     BenchExpertsLine line;
     line.model = options_.model_name();
     line.format = format.name;
     line.skew = skew;
     line.tokens = tokens;
-    line.expert_bytes =
-        static_cast<double>(problem.experts_hit) * format.expert_bytes(shape_.hidden, shape_.intermediate);
-    line.flops = 6.0 * static_cast<double>(problem.batch.routing.entries()) * static_cast<double>(shape_.hidden) *
+    line.flops = 6.0 * static_cast<double>(tokens * shape_.top_k) * static_cast<double>(shape_.hidden) *
                  static_cast<double>(shape_.intermediate);
+    line.checked = true;
     for (const auto& executor : executors_) {
       context_.executor = executor.get();
       line.threads = executor->workers();
-      for (const Contender& contender : contenders_)
-        if (!correct(check, contender, problem.batch, line)) return false;
-      std::vector<std::vector<BenchSample>> samples(contenders_.size());
-      for (std::int64_t repeat = 0; repeat < options_.repeats; ++repeat)
-        for (std::size_t c = 0; c < contenders_.size(); ++c) {
-          const auto& copies = contenders_[c].layers->copies;
-          const ExpertSlots& slots = copies[next_copy_++ % copies.size()];
-          samples[c].push_back(take_sample(call_, probe_, format.dot, probe_bytes_, *contenders_[c].experts,
-                                           problem.batch, slots, context_));
+      for (const auto& contender : contenders_)
+        if (const std::string wrong = contender->prepare(batches, check, context_); !wrong.empty()) {
+          fmt::print(stderr, "epmoe: wrong result: {} ({}), {}, {} tokens, {}, {} threads: {}\n", contender->name(),
+                     contender->isa(), line.format, line.tokens, line.skew, line.threads, wrong);
+          return false;
         }
-      for (std::size_t c = 0; c < contenders_.size(); ++c) {
-        BenchExpertsLine result = line;
-        result.backend = contenders_[c].experts->name();
-        result.isa = contenders_[c].experts->isa();
-        result.checked = true;
-        summarise(samples[c], samples, result);
-        report_.add(result);
-      }
+      sample_all(format, batches, line);
     }
     return true;
   }
 
-  bool correct(const SpotCheck& check, const Contender& contender, const ExpertBatch& batch,
-               const BenchExpertsLine& line) {
-    for (const ExpertSlots& slots : contender.layers->copies) {
-      const MatrixView output = call_.run(*contender.experts, batch, slots, context_);
-      const SpotCheckResult result = check.compare(output);
-      if (result.differences.empty()) continue;
-      fmt::print(stderr,
-                 "epmoe: wrong result: {} ({}), {}, {} tokens, {}, {} threads: {} ({} of {} blocks are wrong)\n",
-                 contender.experts->name(), contender.experts->isa(), line.format, line.tokens, line.skew, line.threads,
-                 describe(result.differences.front()), result.differences.size(), result.blocks);
-      return false;
+  /// Contenders take turns, so that what the machine does meanwhile hits all alike.
+  void sample_all(const BenchFormat& format, const BenchBatches& batches, const BenchExpertsLine& line) {
+    std::vector<BenchSeries> series(contenders_.size(), {line, format.dot, {}});
+    const double bytes_each = format.expert_bytes(shape_.hidden, shape_.intermediate);
+    for (std::size_t repeat = 0; repeat < static_cast<std::size_t>(options_.repeats); ++repeat)
+      for (std::size_t c = 0; c < contenders_.size(); ++c) {
+        const std::size_t set = repeat % batches.sets.size();
+        BenchSample sample = take_sample(probe_, format.dot, probe_bytes_, *context_.executor,
+                                         [&](BenchSample& s) { contenders_[c]->run(set, s, context_); });
+        sample.expert_bytes =
+            static_cast<double>(batches.sets[set].experts_hit) * contenders_[c]->expert_bytes(bytes_each);
+        series[c].samples.push_back(sample);
+      }
+    std::string times;
+    for (std::size_t c = 0; c < contenders_.size(); ++c) {
+      series[c].line.backend = contenders_[c]->name();
+      series[c].line.isa = contenders_[c]->isa();
+      std::vector<double> seconds;
+      for (const BenchSample& s : series[c].samples) seconds.push_back(s.seconds);
+      times += fmt::format("{} {} {:.3f} ms", times.empty() ? "" : ",", contenders_[c]->name(),
+                           quantile(seconds, 0.5) * 1e3);
+      series_.push_back(std::move(series[c]));
     }
-    return true;
+    context_.log(LogLevel::info, fmt::format("{}, {} tokens, {}, {} threads:{}", line.format, line.tokens, line.skew,
+                                             line.threads, times));
   }
 
   const BenchExpertsOptions& options_;
@@ -170,10 +180,10 @@ class ExpertsBench {
   std::unique_ptr<BenchWeights> weights_;
   ExecutionContext context_;
   ExpertsConfig config_;
-  std::vector<Contender> contenders_;
   std::deque<BenchLayers> layers_;
   BenchCall call_;
-  std::size_t next_copy_ = 0;
+  std::vector<std::unique_ptr<BenchContender>> contenders_;
+  std::vector<BenchSeries> series_;
 };
 
 }  // namespace

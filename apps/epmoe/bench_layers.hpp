@@ -30,20 +30,31 @@ struct BenchLayers {
   PackedLayout layout;
   std::vector<ExpertSlots> copies;
   std::string note;  ///< why the copies are fewer than wanted, else empty
+  /// The copy that was not used for the longest time.
+  [[nodiscard]] const ExpertSlots& next() { return copies[next_++ % copies.size()]; }
+
+ private:
+  std::size_t next_ = 0;
 };
 /// Packs the experts once and copies them until all together pass `wanted_bytes`, as far as `most_bytes` goes. Throws
 /// ConfigError when one layer does not fit.
 BenchLayers make_bench_layers(const PackedLayout& layout, std::int64_t experts, BenchWeights& weights,
                               std::int64_t wanted_bytes, std::int64_t most_bytes, const ExecutionContext& context);
 
-/// Random rows as they arrive from other ranks, with scripted routing over all experts of the layer.
+/// One call's rows as they arrive from other ranks, and where they go.
 struct BenchBatch {
-  AlignedBuffer rows;
   ExpertBatch batch;
   std::int64_t experts_hit = 0;
 };
-/// `skew` is "uniform" or "zipf".
-BenchBatch make_bench_batch(const MoeConfig& shape, DispatchType type, std::int64_t tokens, const std::string& skew,
-                            std::uint64_t seed);
+/// The same random rows with routing drawn anew for every batch: what one sample has read, the next does not find in a
+/// cache.
+struct BenchBatches {
+  AlignedBuffer rows;
+  std::vector<BenchBatch> sets;
+};
+/// Scripted routing over all experts of the layer. `skew` is "uniform" or "zipf"; other experts are the popular ones in
+/// each set.
+BenchBatches make_bench_batches(const MoeConfig& shape, DispatchType type, std::int64_t tokens, const std::string& skew,
+                                std::uint64_t seed, std::int64_t sets);
 
 }  // namespace epmoe::cli

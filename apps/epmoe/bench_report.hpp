@@ -14,7 +14,7 @@ struct BenchExpertsLine {
   std::string model, format, backend, isa, skew;
   std::int64_t tokens = 0, threads = 0;
   double median_s = 0.0, p10_s = 0.0, p90_s = 0.0;
-  double expert_bytes = 0.0;  ///< of the distinct experts hit, as stored
+  double expert_bytes = 0.0;  ///< of the distinct experts hit, as stored; median over the samples
   double flops = 0.0;
   double read_bytes_per_s = 0.0, peak_flops = 0.0;
   double floor_s = 0.0;  ///< max(expert_bytes / read_bytes_per_s, flops / peak_flops)

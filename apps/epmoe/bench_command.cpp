@@ -103,7 +103,7 @@ Command add_bench(CLI::App& app) {
   list("--skew", o->skews, "uniform, zipf: how tokens spread over experts");
   list("--formats", o->formats, "number formats of the weights");
   list("--threads", o->threads, "threads (default: this process's share of the cores)");
-  list("--backends", o->backends, "native, onednn, reference");
+  list("--backends", o->backends, "native, onednn, onednn_one_by_one, onednn_side_by_side, reference");
   list("--isa", o->isas, "kernel sets of the native back end to compare (default: the best)");
   command->add_option("--repeats", o->repeats, "samples of each")->capture_default_str();
   command->add_option("--seed", o->seed, "of weights, rows and routing")->capture_default_str();

@@ -7,11 +7,12 @@
 namespace epmoe {
 
 std::vector<BackendInfo> backends() {
-  return {native_backend(),
+  std::vector<BackendInfo> all{native_backend()};
 #if EPMOE_WITH_ONEDNN
-          onednn_backend(),
+  for (const BackendInfo& backend : onednn_backends()) all.push_back(backend);
 #endif
-          reference_backend()};
+  all.push_back(reference_backend());
+  return all;
 }
 
 std::unique_ptr<Experts> make_experts(std::string_view name, const ExpertsConfig& config,

@@ -6,7 +6,7 @@ namespace epmoe {
 
 BackendInfo native_backend();
 #if EPMOE_WITH_ONEDNN
-BackendInfo onednn_backend();
+std::vector<BackendInfo> onednn_backends();
 #endif
 BackendInfo reference_backend();
 

@@ -66,7 +66,7 @@ class Experts {
 
 /// One row of the one table of back ends.
 struct BackendInfo {
-  std::string_view name;  ///< "native", "onednn", "reference"
+  std::string_view name;  ///< "native", "onednn", "onednn_one_by_one", "onednn_side_by_side", "reference"
   std::string_view purpose;
   Verdict (*supports)(const ExpertsConfig& config);
   std::unique_ptr<Experts> (*make)(const ExpertsConfig& config);

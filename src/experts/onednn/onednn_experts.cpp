@@ -63,10 +63,20 @@ struct Scratch {
   float* activated_scale = nullptr;
 };
 
+std::string_view name_of(BlockOrder order) {
+  switch (order) {
+    case BlockOrder::one_by_one: return "onednn_one_by_one";
+    case BlockOrder::side_by_side: return "onednn_side_by_side";
+    case BlockOrder::automatic: break;
+  }
+  return "onednn";
+}
+
 class OneDnnExperts final : public Experts {
  public:
-  OneDnnExperts(const ExpertsConfig& config, std::string implementation)
+  OneDnnExperts(const ExpertsConfig& config, std::string implementation, BlockOrder order)
       : config_(config),
+        order_(order),
         implementation_(std::move(implementation)),
         layout_(experts::packed_layout_of(config)),
         padded_i_(layout_.padded_n(layout_.intermediate)),
@@ -75,7 +85,7 @@ class OneDnnExperts final : public Experts {
         gate_up_(layout_.compute, layout_.padded_k(layout_.hidden), 2 * padded_i_),
         down_(layout_.compute, layout_.padded_k(layout_.intermediate), padded_h_) {}
 
-  [[nodiscard]] std::string_view name() const override { return "onednn"; }
+  [[nodiscard]] std::string_view name() const override { return name_of(order_); }
   [[nodiscard]] std::string_view isa() const override { return implementation_; }
   [[nodiscard]] const ExpertsConfig& config() const override { return config_; }
   [[nodiscard]] PackedLayout packed_layout() const override { return layout_; }
@@ -95,7 +105,8 @@ class OneDnnExperts final : public Experts {
     const BatchRows rows(batch, index);
     Executor& executor = *context.executor;
     const int workers = executor.workers();
-    const bool parallel = onednn::side_by_side(plan, workers);
+    const bool parallel =
+        order_ == BlockOrder::automatic ? onednn::side_by_side(plan, workers) : order_ == BlockOrder::side_by_side;
     PhaseClock clock(context, parallel ? workers : 1);
     const std::int64_t capacity = onednn::max_scratch_rows(index.entries);
 
@@ -206,6 +217,7 @@ class OneDnnExperts final : public Experts {
   }
 
   ExpertsConfig config_;
+  BlockOrder order_;
   std::string implementation_;
   PackedLayout layout_;
   std::int64_t padded_i_, padded_h_;
@@ -243,15 +255,25 @@ Verdict supports_onednn(const ExpertsConfig& config) {
   return check(config, nullptr);
 }
 
-std::unique_ptr<Experts> make_onednn(const ExpertsConfig& config) {
+std::unique_ptr<Experts> make_onednn(const ExpertsConfig& config, BlockOrder order) {
   std::string implementation;
   if (const auto verdict = check(config, &implementation); !verdict)
     throw ConfigError(fmt::format("experts back end onednn: {}", verdict.reason));
-  return std::make_unique<OneDnnExperts>(config, std::move(implementation));
+  return std::make_unique<OneDnnExperts>(config, std::move(implementation), order);
 }
 
-BackendInfo onednn_backend() {
-  return {"onednn", "oneDNN's blocked matrix products; not for reproducible sums", supports_onednn, make_onednn};
+namespace {
+template <BlockOrder order>
+BackendInfo row(std::string_view purpose) {
+  return {name_of(order), purpose, supports_onednn,
+          [](const ExpertsConfig& config) { return make_onednn(config, order); }, order == BlockOrder::automatic};
+}
+}  // namespace
+
+std::vector<BackendInfo> onednn_backends() {
+  return {row<BlockOrder::automatic>("oneDNN's blocked matrix products; not for reproducible sums"),
+          row<BlockOrder::one_by_one>("the same, all threads in each product"),
+          row<BlockOrder::side_by_side>("the same, one thread a product")};
 }
 
 }  // namespace epmoe

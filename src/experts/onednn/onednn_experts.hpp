@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <memory>
 
 #include "epmoe/experts/experts.hpp"
@@ -11,7 +12,14 @@ namespace epmoe {
 /// sums are always refused: oneDNN promises no order of summation over K, and versions are known to change it with M.
 Verdict supports_onednn(const ExpertsConfig& config);
 
+/// How blocks of rows use the threads.
+enum class BlockOrder : std::uint8_t {
+  automatic,     ///< whichever of the two the rows of a chunk suggest
+  one_by_one,    ///< one after another, all threads in each product
+  side_by_side,  ///< one thread each
+};
+
 /// Throws ConfigError with the reason where supports_onednn() refuses.
-std::unique_ptr<Experts> make_onednn(const ExpertsConfig& config);
+std::unique_ptr<Experts> make_onednn(const ExpertsConfig& config, BlockOrder order = BlockOrder::automatic);
 
 }  // namespace epmoe

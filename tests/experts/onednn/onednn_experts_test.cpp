@@ -194,6 +194,39 @@ TEST_P(OneDnnOf, AgreesWithReferenceAndNativeForAllShapes) {
     }
 }
 
+/// Counts what is handed out.
+class CountingExecutor final : public Executor {
+ public:
+  [[nodiscard]] int workers() const override { return inner_->workers(); }
+  void run(std::int64_t tasks, FunctionRef<void(std::int64_t, int)> body, ProgressHook* hook) override {
+    calls.push_back(tasks);
+    inner_->run(tasks, body, hook);
+  }
+  std::vector<std::int64_t> calls;
+
+ private:
+  std::unique_ptr<Executor> inner_ = make_openmp_executor(2);
+};
+
+TEST_P(OneDnnOf, BothOrdersOfBlocksGiveTheResult) {
+  test::TestContext context(2);
+  const Problem problem(GetParam(), 100, 76, kCounts);
+  const auto wanted = reference(problem);
+  const auto blocks = static_cast<std::int64_t>(kCounts.size()) - 1;  // one expert has no rows
+  for (const auto order : {BlockOrder::one_by_one, BlockOrder::side_by_side}) {
+    CountingExecutor executor;
+    ExecutionContext counted = context;
+    counted.executor = &executor;
+    const auto experts = make_onednn(problem.config, order);
+    expect_close(problem, run(*experts, problem, counted), wanted, std::string(experts->name()));
+    if (order == BlockOrder::side_by_side)
+      EXPECT_EQ(executor.calls, std::vector<std::int64_t>{blocks});
+    else
+      EXPECT_GT(executor.calls.size(), static_cast<std::size_t>(blocks));
+    EXPECT_EQ(make_experts(experts->name(), problem.config, context)->name(), experts->name());
+  }
+}
+
 TEST_P(OneDnnOf, EveryWireTypeBiasAndActivation) {
   test::TestContext context(1);
   for (const auto dispatch : {DispatchType::f32, DispatchType::f16, DispatchType::bf16, DispatchType::int8})

@@ -125,8 +125,8 @@ class ExpertsBench {
     line.format = format.name;
     line.skew = skew;
     line.tokens = tokens;
-    line.flops = 6.0 * static_cast<double>(tokens * shape_.top_k) * static_cast<double>(shape_.hidden) *
-                 static_cast<double>(shape_.intermediate);
+    line.flops = (is_gated(shape_.activation) ? 6.0 : 4.0) * static_cast<double>(tokens * shape_.top_k) *
+                 static_cast<double>(shape_.hidden) * static_cast<double>(shape_.intermediate);
     line.checked = true;
     for (const auto& executor : executors_) {
       context_.executor = executor.get();
@@ -145,7 +145,7 @@ class ExpertsBench {
   /// Contenders take turns, so that what the machine does meanwhile hits all alike.
   void sample_all(const BenchFormat& format, const BenchBatches& batches, const BenchExpertsLine& line) {
     std::vector<BenchSeries> series(contenders_.size(), {line, format.dot, {}});
-    const double bytes_each = format.expert_bytes(shape_.hidden, shape_.intermediate);
+    const double bytes_each = format.expert_bytes(shape_);
     for (std::size_t repeat = 0; repeat < static_cast<std::size_t>(options_.repeats); ++repeat)
       for (std::size_t c = 0; c < contenders_.size(); ++c) {
         const std::size_t set = repeat % batches.sets.size();

@@ -53,10 +53,11 @@ std::int64_t blocks(std::int64_t size, std::int64_t block) {
 
 }  // namespace
 
-double BenchFormat::expert_bytes(std::int64_t hidden, std::int64_t intermediate) const {
-  const std::int64_t scales = 2 * blocks(intermediate, scale_rows) * blocks(hidden, scale_cols) +
-                              blocks(hidden, scale_rows) * blocks(intermediate, scale_cols);
-  return 3.0 * static_cast<double>(hidden) * static_cast<double>(intermediate) * weight_bits / 8.0 +
+double BenchFormat::expert_bytes(const MoeConfig& shape) const {
+  const std::int64_t first = is_gated(shape.activation) ? 2 : 1;  // matrices of the first GEMM
+  const std::int64_t scales = first * blocks(shape.intermediate, scale_rows) * blocks(shape.hidden, scale_cols) +
+                              blocks(shape.hidden, scale_rows) * blocks(shape.intermediate, scale_cols);
+  return static_cast<double>((first + 1) * shape.hidden * shape.intermediate) * weight_bits / 8.0 +
          static_cast<double>(scales) * scale_bytes;
 }
 

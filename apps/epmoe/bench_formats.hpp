@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "epmoe/core/moe_config.hpp"
 #include "epmoe/core/quant_config.hpp"
 #include "epmoe/experts/machine_probe.hpp"
 
@@ -18,8 +19,8 @@ struct BenchFormat {
   double scale_bytes = 0.0;               ///< of one scale, with its zero point, in checkpoints of the format
   std::int64_t scale_rows = 0;            ///< output channels that share a scale, 0 = all of them
   std::int64_t scale_cols = 0;            ///< inputs that share a scale, 0 = all of them
-  /// The fewest bytes one expert takes: gate, up and down with their scales, each scale once, without padding.
-  [[nodiscard]] double expert_bytes(std::int64_t hidden, std::int64_t intermediate) const;
+  /// The fewest bytes one expert takes: its matrices with their scales, each scale once, without padding.
+  [[nodiscard]] double expert_bytes(const MoeConfig& shape) const;
 };
 /// f32, bf16, int8 (W8A8), then all narrow formats that the library stores.
 const std::vector<BenchFormat>& bench_formats();

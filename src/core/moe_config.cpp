@@ -13,9 +13,16 @@ namespace {
 constexpr std::int64_t kMaxExperts = 1024;
 constexpr std::int64_t kMaxTopK = 32;
 
-constexpr NamedValue<Activation> kActivations[] = {
-    {Activation::silu, "silu"},           {Activation::gelu, "gelu"},   {Activation::swiglu_oai, "swigluoai"},
-    {Activation::gelu_tanh, "gelu_tanh"}, {Activation::relu2, "relu2"}, {Activation::silu_clamped, "silu_clamped"}};
+constexpr NamedValue<Activation> kActivations[] = {{Activation::silu, "silu"},
+                                                   {Activation::gelu, "gelu"},
+                                                   {Activation::swiglu_oai, "swigluoai"},
+                                                   {Activation::gelu_tanh, "gelu_tanh"},
+                                                   {Activation::relu2, "relu2"},
+                                                   {Activation::silu_clamped, "silu_clamped"},
+                                                   {Activation::silu_no_mul, "silu_no_mul"},
+                                                   {Activation::gelu_no_mul, "gelu_no_mul"},
+                                                   {Activation::gelu_tanh_no_mul, "gelu_tanh_no_mul"},
+                                                   {Activation::relu2_no_mul, "relu2_no_mul"}};
 
 template <class T>
 void want(bool ok, std::string_view field, T found, const std::string& wanted) {
@@ -41,6 +48,26 @@ void validate_routing(const RoutingConfig& r, std::int64_t experts, std::int64_t
 
 }  // namespace
 
+bool is_gated(Activation activation) {
+  switch (activation) {
+    case Activation::silu:
+    case Activation::gelu:
+    case Activation::swiglu_oai:
+    case Activation::gelu_tanh:
+    case Activation::relu2:
+    case Activation::silu_clamped: return true;
+    case Activation::silu_no_mul:
+    case Activation::gelu_no_mul:
+    case Activation::gelu_tanh_no_mul:
+    case Activation::relu2_no_mul: break;
+  }
+  return false;
+}
+std::vector<Activation> activations() {
+  std::vector<Activation> all;
+  for (const auto& known : kActivations) all.push_back(known.value);
+  return all;
+}
 std::string_view name(Activation activation) {
   return find_name(kActivations, activation);
 }

@@ -75,6 +75,7 @@ PackedLayout packed_layout_of(const ExpertsConfig& config) {
   layout.hidden = config.shape.hidden;
   layout.intermediate = config.shape.intermediate;
   layout.biases = config.quant.w1_bias || config.quant.w2_bias;
+  layout.gated = is_gated(config.shape.activation);
   return layout;
 }
 
@@ -84,7 +85,7 @@ void check_apply(const Experts& experts, const ExpertBatch& batch, const ExpertI
   if (batch.hidden != hidden)
     throw InputError(fmt::format("experts: rows of hidden {}, wanted {}", batch.hidden, hidden));
   if (!(slots.layout() == experts.packed_layout()))
-    throw InputError("experts: the slots were packed for another shape, compute type or bias setting");
+    throw InputError("experts: the slots were packed for another shape, activation, compute type or bias setting");
   const auto indexed = static_cast<std::int64_t>(index.expert_begin.size()) - 1;
   if (indexed > slots.slots() + slots.spare_slots())
     throw InputError(fmt::format("experts: an index over {} experts, but there are {} slots", indexed, slots.slots()));

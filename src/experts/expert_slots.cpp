@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string_view>
@@ -34,7 +35,13 @@ void check_bias(std::string_view tensor, const ConstMatrixView& view, std::int64
   check_shape(tensor, view, 1, n);
 }
 
-/// One of the three matrices of a slot.
+void check_absent(std::string_view tensor, const ConstMatrixView& view) {
+  if (view.rows != 0)
+    throw InputError(fmt::format("expert {}: found {}, but the slots were made for an activation that is not gated",
+                                 tensor, describe(view)));
+}
+
+/// One of the matrices of a slot.
 struct Part {
   std::byte* matrix;
   float* scales;              // int8
@@ -43,14 +50,9 @@ struct Part {
   std::int64_t n, k;
 };
 
-/// Offset of a part's first column among the columns of scales, sums and biases.
-std::int64_t part_column(const PackedLayout& layout, int part) {
-  return part * layout.padded_n(layout.intermediate);
-}
-
 Part part_of(const PackedLayout& layout, std::byte* slot, int part) {
   const std::int64_t offset = part == 0 ? layout.gate_offset() : part == 1 ? layout.up_offset() : layout.down_offset();
-  const std::int64_t columns = part_column(layout, part);
+  const std::int64_t columns = layout.first_column(part);
   Part p{slot + offset,
          nullptr,
          nullptr,
@@ -187,19 +189,20 @@ std::int64_t PackedLayout::weight_bits() const {
 std::int64_t PackedLayout::narrow_scale_offset(int part) const {
   if (!weights.scaled()) return scale_offset();
   const std::int64_t gate = padded_n(intermediate) * groups(hidden), down = padded_n(hidden) * groups(intermediate);
-  return scale_offset() + scale_bytes() * (part * gate + (part == 3 ? down - gate : 0));
+  return scale_offset() +
+         scale_bytes() * (std::min<std::int64_t>(part, first_matrices()) * gate + (part == 3 ? down : 0));
 }
 std::int64_t PackedLayout::zero_point_offset(int part) const {
   if (!weights.zero_point) return narrow_scale_offset(3);
   const std::int64_t gate = padded_n(intermediate) * groups(hidden), down = padded_n(hidden) * groups(intermediate);
-  return narrow_scale_offset(3) + part * gate + (part == 3 ? down - gate : 0);
+  return narrow_scale_offset(3) + std::min<std::int64_t>(part, first_matrices()) * gate + (part == 3 ? down : 0);
 }
 
 std::int64_t PackedLayout::up_offset() const {
   return matrix_bytes(intermediate, hidden);
 }
 std::int64_t PackedLayout::down_offset() const {
-  return 2 * matrix_bytes(intermediate, hidden);
+  return first_matrices() * matrix_bytes(intermediate, hidden);
 }
 std::int64_t PackedLayout::scale_offset() const {
   return down_offset() + matrix_bytes(hidden, intermediate);
@@ -239,14 +242,21 @@ void ExpertSlots::pack(std::int64_t slot, const ExpertWeights& weights) {
   std::byte* bytes = checked_slot(slot);
   const std::int64_t h = layout_.hidden, i = layout_.intermediate;
   check_shape("gate", weights.gate, i, h);
-  check_shape("up", weights.up, i, h);
+  if (layout_.gated)
+    check_shape("up", weights.up, i, h);
+  else
+    check_absent("up", weights.up);
   check_shape("down", weights.down, h, i);
   check_bias("gate bias", weights.gate_bias, i, layout_.biases);
-  check_bias("up bias", weights.up_bias, i, layout_.biases);
+  if (layout_.gated)
+    check_bias("up bias", weights.up_bias, i, layout_.biases);
+  else
+    check_absent("up bias", weights.up_bias);
   check_bias("down bias", weights.down_bias, h, layout_.biases);
   const std::pair<const ConstMatrixView*, const ConstMatrixView*> parts[] = {
       {&weights.gate, &weights.gate_bias}, {&weights.up, &weights.up_bias}, {&weights.down, &weights.down_bias}};
   for (int p = 0; p < 3; ++p) {
+    if (p == 1 && !layout_.gated) continue;
     const Part part = part_of(layout_, bytes, p);
     if (layout_.weights.narrow())
       experts::pack_narrow(layout_, p, quantize_matrix(layout_.weights, *parts[p].first), bytes);
@@ -268,6 +278,7 @@ void ExpertSlots::unpack_gate(std::int64_t slot, float* out) const {
   unpack_part(*this, slot, 0, out);
 }
 void ExpertSlots::unpack_up(std::int64_t slot, float* out) const {
+  if (!layout_.gated) throw InputError("expert slots: asked for the up matrix, but the activation is not gated");
   unpack_part(*this, slot, 1, out);
 }
 void ExpertSlots::unpack_down(std::int64_t slot, float* out) const {

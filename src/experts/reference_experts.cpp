@@ -66,17 +66,20 @@ class ReferenceExperts final : public Experts {
     expert.intermediate = layout.intermediate;
     const auto elements = static_cast<std::size_t>(layout.hidden * layout.intermediate);
     expert.gate.resize(elements);
-    expert.up.resize(elements);
+    if (layout.gated) expert.up.resize(elements);
     expert.down.resize(elements);
     slots.unpack_gate(slot, expert.gate.data());
-    slots.unpack_up(slot, expert.up.data());
+    if (layout.gated) slots.unpack_up(slot, expert.up.data());
     slots.unpack_down(slot, expert.down.data());
     if (layout.biases) {
       const auto* biases = reinterpret_cast<const float*>(slots.slot(slot) + layout.bias_offset());
-      const std::int64_t part = layout.padded_n(layout.intermediate);
-      expert.gate_bias.assign(biases, biases + layout.intermediate);
-      expert.up_bias.assign(biases + part, biases + part + layout.intermediate);
-      expert.down_bias.assign(biases + 2 * part, biases + 2 * part + layout.hidden);
+      const auto part = [&](int p, std::int64_t n) {
+        const float* first = biases + layout.first_column(p);
+        return std::vector<float>(first, first + n);
+      };
+      expert.gate_bias = part(0, layout.intermediate);
+      if (layout.gated) expert.up_bias = part(1, layout.intermediate);
+      expert.down_bias = part(2, layout.hidden);
     }
     return expert;
   }

@@ -1,9 +1,12 @@
 #include "experts/reference_ffn.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "epmoe/core/error.hpp"
 #include "epmoe/quantize/int8.hpp"
 #include "epmoe/quantize/quantized_matrix.hpp"
 
@@ -84,6 +87,10 @@ double activate(Activation activation, double gate, double up) {
       const double g = at_most_7(gate);
       return g / (1.0 + std::exp(-g)) * within_7(up);
     }
+    case Activation::silu_no_mul: return activate(Activation::silu, gate, 1.0);
+    case Activation::gelu_no_mul: return activate(Activation::gelu, gate, 1.0);
+    case Activation::gelu_tanh_no_mul: return activate(Activation::gelu_tanh, gate, 1.0);
+    case Activation::relu2_no_mul: return activate(Activation::relu2, gate, 1.0);
   }
   return std::numeric_limits<double>::quiet_NaN();
 }
@@ -125,9 +132,13 @@ void round_activations(ComputeType compute, const ScaleConfig& scale, std::int64
 void ffn(const Expert& expert, Activation activation, const QuantConfig* quant, std::int64_t rows, const double* x,
          double* out) {
   const std::int64_t width = expert.intermediate;
+  const bool gated = is_gated(activation);
+  if (expert.up.empty() == gated)
+    throw InputError(
+        fmt::format("reference: {} wants experts {} an up matrix", name(activation), gated ? "with" : "without"));
   std::vector<double> gate(static_cast<std::size_t>(rows * width)), up(gate.size());
   gemm(expert.gate, expert.gate_bias, width, expert.hidden, rows, x, gate.data());
-  gemm(expert.up, expert.up_bias, width, expert.hidden, rows, x, up.data());
+  if (gated) gemm(expert.up, expert.up_bias, width, expert.hidden, rows, x, up.data());
   for (std::size_t i = 0; i < gate.size(); ++i) gate[i] = activate(activation, gate[i], up[i]);
   if (quant != nullptr && quant->compute != ComputeType::f32) {
     std::vector<float> row(static_cast<std::size_t>(width));

@@ -9,7 +9,7 @@
 /// back ends round them.
 namespace epmoe::reference {
 
-/// Weights after the rounding of packing, row-major; biases empty where there are none.
+/// Weights after the rounding of packing, row-major; up and biases empty where there are none.
 struct Expert {
   std::int64_t hidden = 0, intermediate = 0;
   std::vector<float> gate, up, down;
@@ -24,6 +24,7 @@ Expert round_expert(const ExpertWeights& weights, const QuantConfig* quant);
 void round_activations(ComputeType compute, const ScaleConfig& scale, std::int64_t n, float* values);
 
 /// out[rows, hidden] = expert(x[rows, hidden]), x already rounded. `quant` null: no rounding between the GEMMs.
+/// Throws InputError if the activation is gated and the expert has no up matrix, or the other way round.
 void ffn(const Expert& expert, Activation activation, const QuantConfig* quant, std::int64_t rows, const double* x,
          double* out);
 

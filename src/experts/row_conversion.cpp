@@ -89,6 +89,10 @@ kernels::ActivationKind kind_of(Activation activation) {
     case Activation::gelu_tanh: return kernels::ActivationKind::gelu_tanh;
     case Activation::relu2: return kernels::ActivationKind::relu2;
     case Activation::silu_clamped: return kernels::ActivationKind::silu_clamped;
+    case Activation::silu_no_mul: return kernels::ActivationKind::silu_no_mul;
+    case Activation::gelu_no_mul: return kernels::ActivationKind::gelu_no_mul;
+    case Activation::gelu_tanh_no_mul: return kernels::ActivationKind::gelu_tanh_no_mul;
+    case Activation::relu2_no_mul: return kernels::ActivationKind::relu2_no_mul;
   }
   throw ConfigError("experts: unknown activation");
 }

@@ -29,8 +29,10 @@ struct Matrix {
 
 struct ExpertMatrices {
   Matrix gate, up, down;
-  ExpertMatrices(DType dtype, std::int64_t hidden, std::int64_t intermediate)
-      : gate(dtype, intermediate, hidden), up(dtype, intermediate, hidden), down(dtype, hidden, intermediate) {}
+  ExpertMatrices(DType dtype, std::int64_t hidden, std::int64_t intermediate, bool gated)
+      : gate(dtype, intermediate, hidden),
+        up(dtype, gated ? intermediate : 0, hidden),
+        down(dtype, hidden, intermediate) {}
   ExpertWeights fill(std::uint64_t seed, std::uint64_t stream) {
     gate.fill(seed, 3 * stream);
     up.fill(seed, 3 * stream + 1);
@@ -57,8 +59,8 @@ struct RandomLayer::Weights {
         layer(l),
         router(d, c.experts, c.hidden),
         shared_gate(d, c.shared_gate ? 1 : 0, c.hidden),
-        routed(d, c.hidden, c.intermediate),
-        shared(d, c.hidden, c.shared_intermediate) {
+        routed(d, c.hidden, c.intermediate, is_gated(c.activation)),
+        shared(d, c.hidden, c.shared_intermediate, is_gated(c.activation)) {
     router.fill(seed, stream(0));
   }
   /// Every layer has room for 2^20 tensors.

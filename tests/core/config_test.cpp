@@ -75,11 +75,11 @@ TEST(MoeConfig, EveryBadFieldIsNamed) {
 }
 
 TEST(MoeConfig, ActivationsReadBack) {
-  for (const Activation a : {Activation::silu, Activation::gelu, Activation::swiglu_oai, Activation::gelu_tanh,
-                             Activation::relu2, Activation::silu_clamped})
-    EXPECT_EQ(parse_activation(name(a)), a);
+  for (const Activation a : activations()) EXPECT_EQ(parse_activation(name(a)), a);
+  EXPECT_EQ(activations().size(), 10U);
   EXPECT_EQ(name(Activation::swiglu_oai), "swigluoai");
   EXPECT_FALSE(parse_activation("relu7").has_value());
+  for (const Activation a : activations()) EXPECT_NE(is_gated(a), name(a).ends_with("_no_mul")) << name(a);
 }
 
 template <class... Parts>

@@ -63,14 +63,14 @@ struct Shape {
 };
 
 struct RandomExpert {
-  RandomExpert(std::uint64_t seed, Shape s, DType dtype, bool biases, std::int64_t shift = 0) {
+  RandomExpert(std::uint64_t seed, Shape s, DType dtype, bool biases, std::int64_t shift = 0, bool gated = true) {
     const auto scale = [](std::int64_t fan_in) { return 1.5F / std::sqrt(static_cast<float>(fan_in)); };
     gate = RandomMatrix(seed, dtype, s.intermediate, s.hidden, scale(s.hidden), shift);
-    up = RandomMatrix(seed + 1, dtype, s.intermediate, s.hidden, scale(s.hidden), shift);
+    if (gated) up = RandomMatrix(seed + 1, dtype, s.intermediate, s.hidden, scale(s.hidden), shift);
     down = RandomMatrix(seed + 2, dtype, s.hidden, s.intermediate, scale(s.intermediate), shift);
     if (!biases) return;
     gate_bias = RandomMatrix(seed + 3, dtype, 1, s.intermediate, 0.5F, shift);
-    up_bias = RandomMatrix(seed + 4, dtype, 1, s.intermediate, 0.5F, shift);
+    if (gated) up_bias = RandomMatrix(seed + 4, dtype, 1, s.intermediate, 0.5F, shift);
     down_bias = RandomMatrix(seed + 5, dtype, 1, s.hidden, 0.5F, shift);
   }
   [[nodiscard]] ExpertWeights weights() const {
@@ -80,9 +80,9 @@ struct RandomExpert {
 };
 
 struct RandomExperts {
-  RandomExperts(std::int64_t count, Shape shape, DType dtype, bool biases, std::int64_t shift = 0) {
+  RandomExperts(std::int64_t count, Shape shape, DType dtype, bool biases, std::int64_t shift = 0, bool gated = true) {
     for (std::int64_t e = 0; e < count; ++e)
-      experts.emplace_back(static_cast<std::uint64_t>(100 + 10 * e), shape, dtype, biases, shift);
+      experts.emplace_back(static_cast<std::uint64_t>(100 + 10 * e), shape, dtype, biases, shift, gated);
   }
   [[nodiscard]] ExpertSlots pack(const PackedLayout& layout) const {
     ExpertSlots slots(layout, static_cast<std::int64_t>(experts.size()));

@@ -9,6 +9,7 @@
 #include "epmoe/quantize/int8.hpp"
 #include "experts/expert_case.hpp"
 #include "experts/kernels/kernel_set.hpp"
+#include "experts/row_conversion.hpp"
 
 /// Elementary functions and activations of the kernels: documented errors against f64, special values, equal bits.
 namespace epmoe::test {
@@ -159,6 +160,10 @@ double wanted(kernels::ActivationKind kind, double g, double u) {
     case kernels::ActivationKind::relu2: return g > 0.0 ? g * g * u : 0.0;
     case kernels::ActivationKind::silu_clamped:
       return std::min(g, 7.0) / (1.0 + std::exp(-std::min(g, 7.0))) * std::clamp(u, -7.0, 7.0);
+    case kernels::ActivationKind::silu_no_mul: return wanted(kernels::ActivationKind::silu, g, 1.0);
+    case kernels::ActivationKind::gelu_no_mul: return wanted(kernels::ActivationKind::gelu, g, 1.0);
+    case kernels::ActivationKind::gelu_tanh_no_mul: return wanted(kernels::ActivationKind::gelu_tanh, g, 1.0);
+    case kernels::ActivationKind::relu2_no_mul: return wanted(kernels::ActivationKind::relu2, g, 1.0);
     case kernels::ActivationKind::swiglu_oai: break;
   }
   const double gate = std::min(g, 7.0), up = std::clamp(u, -7.0, 7.0);
@@ -166,17 +171,16 @@ double wanted(kernels::ActivationKind kind, double g, double u) {
 }
 
 TEST(Functions, ActivationsMatchF64AndKeepNaN) {
-  using kernels::ActivationKind;
   const auto gates = grid(-12.0F, 12.0F, 4096);
-  for (const ActivationKind kind : {ActivationKind::silu, ActivationKind::gelu, ActivationKind::swiglu_oai,
-                                    ActivationKind::gelu_tanh, ActivationKind::relu2, ActivationKind::silu_clamped})
+  for (const Activation activation : activations())
     for (const std::string& isa : isas()) {
+      const kernels::ActivationKind kind = kind_of(activation);
       std::vector<float> up(gates.size()), out(gates.size());
       for (std::size_t i = 0; i < up.size(); ++i) up[i] = 8.5F * std::sin(static_cast<float>(i));
       kernels::PanelActivation p;
       p.kind = kind;
       p.gate = gates.data();
-      p.up = up.data();
+      if (is_gated(activation)) p.up = up.data();
       p.stride = 64;
       p.rows = 64;
       p.out = out.data();
@@ -192,7 +196,7 @@ TEST(Functions, ActivationsMatchF64AndKeepNaN) {
       special[1] = kInf;
       special[2] = -200.0F;
       p.gate = special.data();
-      p.up = ones.data();
+      if (is_gated(activation)) p.up = ones.data();
       p.rows = 1;
       p.out = y.data();
       f->activate(p);
@@ -200,6 +204,7 @@ TEST(Functions, ActivationsMatchF64AndKeepNaN) {
       EXPECT_GT(y[1], 6.9F) << isa;
       EXPECT_EQ(y[2], 0.0F) << isa;
       EXPECT_GT(y[3], 0.5F) << isa << ": a NaN must not spread";
+      if (!is_gated(activation)) continue;
       p.gate = ones.data();
       p.up = special.data();
       f->activate(p);

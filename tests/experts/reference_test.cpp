@@ -55,6 +55,27 @@ TEST(Reference, OneValueByHand) {
               0.5 * (low / (1 + std::exp(-1.702 * low))) * -6 + 4, 1e-12);
 }
 
+TEST(Reference, WithoutUpByHand) {
+  const Scalar e;
+  const auto view = [](const float& v) { return const_matrix_view(&v, 1, 1); };
+  const float x = 1.5F;
+  const double g = 3.25;  // 2 x + 0.25
+  OwnedRouting routing(1, 1);
+  routing.ids()(0, 0) = 0;
+  routing.weights()(0, 0) = 1.0F;
+  const auto of = [&](Activation activation, const ExpertWeights& weights) {
+    return reference_moe(scalar_config(activation), view(x), routing.view(), [&](std::int32_t) { return weights; })[0];
+  };
+  const ExpertWeights alone{view(e.gate), {}, view(e.down), view(e.gate_bias), {}, view(e.down_bias)};
+  EXPECT_NEAR(of(Activation::silu_no_mul, alone), 0.5 * (g / (1 + std::exp(-g))) + 4, 1e-12);
+  EXPECT_NEAR(of(Activation::gelu_no_mul, alone), 0.5 * (g * 0.5 * (1 + std::erf(g / std::sqrt(2)))) + 4, 1e-12);
+  EXPECT_NEAR(of(Activation::gelu_tanh_no_mul, alone),
+              0.5 * (g * 0.5 * (1 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)))) + 4, 1e-12);
+  EXPECT_NEAR(of(Activation::relu2_no_mul, alone), 0.5 * g * g + 4, 1e-12);
+  EXPECT_THROW(of(Activation::silu, alone), InputError);
+  EXPECT_THROW(of(Activation::silu_no_mul, e.weights()), InputError);
+}
+
 TEST(Reference, SumsOverKAndIgnoresNoExpert) {
   const float x[2] = {1.0F, -1.0F};
   const auto expert = [](float down) {

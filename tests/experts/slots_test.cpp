@@ -107,6 +107,45 @@ TEST(ExpertSlots, BytesLieAsTheLayoutSays) {
   }
 }
 
+TEST(ExpertSlots, WithoutUpTheRestIsTheSame) {
+  const Shape shape{100, 70};
+  for (const ComputeType compute : kComputeTypes) {
+    PackedLayout layout = layout_of(compute, shape, true);
+    const RandomExpert gated(5, shape, DType::f32, true), alone(5, shape, DType::f32, true, 0, false);
+    const ExpertSlots with_up = [&] {
+      ExpertSlots slots(layout, 1);
+      slots.pack(0, gated.weights());
+      return slots;
+    }();
+    layout.gated = false;
+    ExpertSlots slots(layout, 1);
+    slots.pack(0, alone.weights());
+    EXPECT_EQ(layout.slot_bytes(), with_up.layout().slot_bytes() -
+                                       layout.matrix_bytes(shape.intermediate, shape.hidden) -
+                                       128 * (compute == ComputeType::int8 ? 12 : 4));
+    const auto same = [&](std::int64_t at, std::int64_t before, std::int64_t bytes) {
+      return std::memcmp(slots.slot(0) + at, with_up.slot(0) + before, static_cast<std::size_t>(bytes)) == 0;
+    };
+    const PackedLayout& full = with_up.layout();
+    EXPECT_TRUE(same(layout.gate_offset(), full.gate_offset(), full.up_offset()));
+    EXPECT_TRUE(same(layout.down_offset(), full.down_offset(), full.scale_offset() - full.down_offset()));
+    const std::pair<std::int64_t, std::int64_t> tables[] = {{layout.scale_offset(), full.scale_offset()},
+                                                            {layout.column_sum_offset(), full.column_sum_offset()},
+                                                            {layout.bias_offset(), full.bias_offset()}};
+    for (const auto& [at, before] : tables) {  // of 4-byte columns; without int8 all are the biases
+      EXPECT_TRUE(same(at, before, 4 * layout.padded_n(shape.intermediate)));
+      EXPECT_TRUE(
+          same(at + 4 * layout.first_column(2), before + 4 * full.first_column(2), 4 * layout.padded_n(shape.hidden)));
+    }
+    std::vector<float> out(7000);
+    EXPECT_THROW(slots.unpack_up(0, out.data()), InputError);
+    EXPECT_THROW(slots.pack(0, gated.weights()), InputError);
+    ExpertWeights odd = alone.weights();
+    odd.up_bias = gated.up_bias.view();
+    EXPECT_THROW(slots.pack(0, odd), InputError);
+  }
+}
+
 TEST(ExpertSlots, StridedViewsArePackedLikeDenseOnes) {
   const Shape shape{33, 20};
   const RandomExpert expert(5, shape, DType::bf16, false);

@@ -79,6 +79,25 @@ TEST(ModularKernel, EveryTypeAgreesWithTheReference) {
       }
 }
 
+TEST(ModularKernel, ExpertsWithoutUpMatchTheReference) {
+  const TestContext context;
+  for (const auto compute : {ComputeType::f32, ComputeType::bf16, ComputeType::int8}) {
+    RunConfig run;
+    run.strategy = default_strategy();
+    run.backend = "native";
+    run.compute = compute;
+    run.dispatch = default_dispatch_type(compute);
+    run.combine = default_combine_type(compute);
+    auto config = small_config(96, 80, 12, 3, 40);
+    config.activation = Activation::relu2_no_mul;
+    Layer l(config, run, {11, 0, 5, 17}, context);
+    const auto routing = l.layer.route(l.x_view(), context);
+    l.layer.forward(l.x_view(), routing.view(), l.y_view(), nullptr, context);
+    const auto verified = l.verify(routing.view(), context);
+    EXPECT_TRUE(verified.ok) << name(compute) << " error " << verified.error;
+  }
+}
+
 TEST(ModularKernel, ShapesOfTokensAndRoutings) {
   const TestContext context;
   for (const auto& tokens : std::vector<std::vector<std::int64_t>>{{0, 0, 0, 7}, {7, 0, 0, 0}, {44, 1, 1, 0}, {0}})

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "epmoe/core/dtype.hpp"
 
@@ -17,7 +18,16 @@ enum class Activation : std::uint8_t {
   gelu_tanh,     ///< gated: gelu by its tanh approximation, g / (1 + exp(-2 u)) with u = sqrt(2/pi) (g + 0.044715 g^3)
   relu2,         ///< gated: max(gate, 0)^2 * up
   silu_clamped,  ///< gated: silu(min(gate, 7)) * clamp(up, -7, 7)
+  // Not gated: the function of gate alone. Such experts have no up projection.
+  silu_no_mul,
+  gelu_no_mul,
+  gelu_tanh_no_mul,
+  relu2_no_mul,
 };
+/// Whether an expert has an up projection beside the gate.
+bool is_gated(Activation activation);
+/// All of them, as declared.
+std::vector<Activation> activations();
 std::string_view name(Activation activation);
 std::optional<Activation> parse_activation(std::string_view text);
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -21,6 +22,7 @@ struct PackedLayout {
   ComputeType compute = ComputeType::f32;
   std::int64_t hidden = 0, intermediate = 0;
   bool biases = false;
+  bool gated = true;            ///< false: no up matrix, and no columns of one
   std::int64_t word_bytes = 4;  ///< 4 or 8; 4 for narrow weights
   WeightFormat weights{};       ///< narrow: matrices are [N/64][K/p][64] 4-byte words of p = 2, 4 or 8 values, value
                                 ///< 2 i + h of a word at place i of its half h
@@ -41,18 +43,24 @@ struct PackedLayout {
   /// Narrow weights: scales [N/64][groups][64] of a part (0 gate, 1 up, 2 down), then u8 zero points alike.
   [[nodiscard]] std::int64_t narrow_scale_offset(int part) const;
   [[nodiscard]] std::int64_t zero_point_offset(int part) const;
+  /// Matrices of the first GEMM: gate and up, or gate alone.
+  [[nodiscard]] std::int64_t first_matrices() const { return gated ? 2 : 1; }
+  /// Where a part's columns (0 gate, 1 up, 2 down) begin among those that scales, sums and biases are stored for.
+  [[nodiscard]] std::int64_t first_column(int part) const {
+    return std::min<std::int64_t>(part, first_matrices()) * padded_n(intermediate);
+  }
   /// Padded output columns of gate, up and down together.
-  [[nodiscard]] std::int64_t columns() const { return 2 * padded_n(intermediate) + padded_n(hidden); }
+  [[nodiscard]] std::int64_t columns() const { return first_column(2) + padded_n(hidden); }
   // Offsets in a slot, each a multiple of 64. gate and up are two matrices [I, H] one after the other, so together
   // they are one packed matrix of 2 padded_n(I) columns; down is [H, I].
   [[nodiscard]] std::int64_t gate_offset() const { return 0; }
   [[nodiscard]] std::int64_t up_offset() const;
   [[nodiscard]] std::int64_t down_offset() const;
-  /// int8: f32 scale per output channel, [padded_n(I)] gate, [padded_n(I)] up, [padded_n(H)] down.
+  /// int8: f32 scale per output channel, [padded_n(I)] gate, [padded_n(I)] up (if gated), [padded_n(H)] down.
   [[nodiscard]] std::int64_t scale_offset() const;
-  /// int8: i32 sum over K of each output channel (for kernels that shift rows to unsigned), same three parts.
+  /// int8: i32 sum over K of each output channel (for kernels that shift rows to unsigned), same parts.
   [[nodiscard]] std::int64_t column_sum_offset() const;
-  /// f32 biases in the same three parts, if any.
+  /// f32 biases in the same parts, if any.
   [[nodiscard]] std::int64_t bias_offset() const;
   [[nodiscard]] std::int64_t slot_bytes() const;
   bool operator==(const PackedLayout&) const = default;
@@ -70,7 +78,7 @@ class ExpertSlots {
   void pack(std::int64_t slot, const ExpertWeights& weights);
   /// Packed weights back to f32 row-major: dequantised values, for tests and the reference.
   void unpack_gate(std::int64_t slot, float* out) const;  // [I, H]
-  void unpack_up(std::int64_t slot, float* out) const;    // [I, H]
+  void unpack_up(std::int64_t slot, float* out) const;    // [I, H]; InputError without an up matrix
   void unpack_down(std::int64_t slot, float* out) const;  // [H, I]
 
   [[nodiscard]] const std::byte* slot(std::int64_t slot) const {

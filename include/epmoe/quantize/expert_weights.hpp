@@ -9,7 +9,7 @@ namespace epmoe {
 /// unaligned and strided. Valid as long as whoever made them says.
 struct ExpertWeights {
   ConstMatrixView gate;  ///< [I, H]
-  ConstMatrixView up;    ///< [I, H]
+  ConstMatrixView up;    ///< [I, H]; rows == 0 where the activation is not gated, and up_bias then too
   ConstMatrixView down;  ///< [H, I]
   /// Biases, [1, I], [1, I], [1, H]; rows == 0 where there are none.
   ConstMatrixView gate_bias{}, up_bias{}, down_bias{};

@@ -94,15 +94,27 @@ inline HalfU16 bf16_bits(const F32& value) {
   return __builtin_convertvector(((U32)nan & quiet) | (~(U32)nan & rounded), HalfU16);
 }
 
+/// The function of gate that a kind without up is.
+template <ActivationKind Kind>
+inline F32 activate_alone(const F32& gate) {
+  if constexpr (Kind == ActivationKind::silu_no_mul) return silu(gate);
+  if constexpr (Kind == ActivationKind::gelu_no_mul) return gelu(gate);
+  if constexpr (Kind == ActivationKind::gelu_tanh_no_mul) return gelu_tanh(gate);
+  return relu2(gate);
+}
+
 template <ActivationKind Kind>
 inline void activate_rows(const PanelActivation& p) {
+  constexpr bool kAlone = Kind >= ActivationKind::silu_no_mul;
   for (int64_t r = 0; r < p.rows; ++r) {
     char* out = static_cast<char*>(p.out) + r * p.out_stride_bytes;
     for (int64_t n = 0; n < kPanelColumns; n += kLanes) {
       const F32 gate = load<F32>(p.gate + r * p.stride + n);
-      const F32 up = load<F32>(p.up + r * p.stride + n);
-      F32 value;
-      if constexpr (Kind == ActivationKind::silu)
+      F32 up{}, value;
+      if constexpr (!kAlone) up = load<F32>(p.up + r * p.stride + n);
+      if constexpr (kAlone)
+        value = activate_alone<Kind>(gate);
+      else if constexpr (Kind == ActivationKind::silu)
         value = silu(gate) * up;
       else if constexpr (Kind == ActivationKind::gelu)
         value = gelu(gate) * up;
@@ -130,6 +142,10 @@ void activate(const PanelActivation& p) {
     case ActivationKind::gelu_tanh: activate_rows<ActivationKind::gelu_tanh>(p); break;
     case ActivationKind::relu2: activate_rows<ActivationKind::relu2>(p); break;
     case ActivationKind::silu_clamped: activate_rows<ActivationKind::silu_clamped>(p); break;
+    case ActivationKind::silu_no_mul: activate_rows<ActivationKind::silu_no_mul>(p); break;
+    case ActivationKind::gelu_no_mul: activate_rows<ActivationKind::gelu_no_mul>(p); break;
+    case ActivationKind::gelu_tanh_no_mul: activate_rows<ActivationKind::gelu_tanh_no_mul>(p); break;
+    case ActivationKind::relu2_no_mul: activate_rows<ActivationKind::relu2_no_mul>(p); break;
   }
 }
 

@@ -48,14 +48,25 @@ struct DecodedGemm {
   const float* bias = nullptr;  ///< [64] or null
 };
 
-enum class ActivationKind : uint8_t { silu, gelu, swiglu_oai, gelu_tanh, relu2, silu_clamped };
+enum class ActivationKind : uint8_t {
+  silu,
+  gelu,
+  swiglu_oai,
+  gelu_tanh,
+  relu2,
+  silu_clamped,
+  silu_no_mul,
+  gelu_no_mul,
+  gelu_tanh_no_mul,
+  relu2_no_mul
+};
 
-/// out[r][0..64) = activation(gate[r], up[r]), f32 or rounded to bf16.
+/// out[r][0..64) = activation(gate[r], up[r]), f32 or rounded to bf16; _no_mul: of gate alone.
 struct PanelActivation {
   ActivationKind kind = ActivationKind::silu;
   const float* gate = nullptr;  ///< [rows][64]
-  const float* up = nullptr;
-  int64_t stride = 0;  ///< of both, in floats
+  const float* up = nullptr;    ///< not read by the kinds _no_mul
+  int64_t stride = 0;           ///< of both, in floats
   int64_t rows = 0;
   void* out = nullptr;
   int64_t out_stride_bytes = 0;

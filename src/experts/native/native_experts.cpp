@@ -166,7 +166,7 @@ class NativeExperts final : public Experts {
   [[nodiscard]] Panels panels(const ExpertSlots& slots, std::int64_t expert, int part, const GemmRows& rows) const {
     const std::byte* slot = slots.slot(expert);
     const std::int64_t k = packed_.padded_k(part == 2 ? packed_.intermediate : packed_.hidden);
-    const std::int64_t column = part * packed_.padded_n(packed_.intermediate);
+    const std::int64_t column = packed_.first_column(part);
     Panels p{};
     p.matrix = slot + (part == 0 ? packed_.gate_offset() : part == 1 ? packed_.up_offset() : packed_.down_offset());
     p.words = k / packed_.v();
@@ -231,10 +231,9 @@ class NativeExperts final : public Experts {
   void gate_up(const ExpertIndex& index, const ExpertSlots& slots, const GemmRows& input, std::byte* activation,
                const Layout& layout, const ExecutionContext& context) const {
     const PhaseTimer timer(context, Phase::gemm1);
-    const std::int64_t k = packed_.padded_k(packed_.hidden);
+    const std::int64_t values = packed_.first_matrices() * packed_.padded_k(packed_.hidden) * kPanelColumns;
     const auto tiles = native::cut_tiles(index, packed_.padded_n(packed_.intermediate) / kPanelColumns,
-                                         2 * k * kPanelColumns * packed_.element_bytes(), 2 * k * kPanelColumns,
-                                         context.executor->workers());
+                                         values * packed_.element_bytes(), values, context.executor->workers());
     const bool bf16_out = packed_.compute == ComputeType::bf16;
     const std::int64_t element = bf16_out ? 2 : 4;
     run_tiles(
@@ -243,9 +242,10 @@ class NativeExperts final : public Experts {
           alignas(64) float gate[kRowBlock * kPanelColumns];
           alignas(64) float up[kRowBlock * kPanelColumns];
           const Panels gates = panels(slots, tile.expert, 0, input), ups = panels(slots, tile.expert, 1, input);
-          gates.run(gemm_, panel, row, count, ups.at(panel), gate);
-          ups.run(gemm_, panel, row, count,
-                  following.expert < 0 ? nullptr : panels(slots, following.expert, 0, input).at(following.panel), up);
+          const std::byte* after =
+              following.expert < 0 ? nullptr : panels(slots, following.expert, 0, input).at(following.panel);
+          gates.run(gemm_, panel, row, count, packed_.gated ? ups.at(panel) : after, gate);
+          if (packed_.gated) ups.run(gemm_, panel, row, count, after, up);
           const std::int64_t column = panel * kPanelColumns;
           std::byte* out = activation + row * layout.activation_stride + column * element;
           kernels::PanelActivation act;

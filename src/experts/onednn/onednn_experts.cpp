@@ -82,7 +82,7 @@ class OneDnnExperts final : public Experts {
         padded_i_(layout_.padded_n(layout_.intermediate)),
         padded_h_(layout_.padded_n(layout_.hidden)),
         steps_(config),
-        gate_up_(layout_.compute, layout_.padded_k(layout_.hidden), 2 * padded_i_),
+        gate_up_(layout_.compute, layout_.padded_k(layout_.hidden), layout_.first_column(2)),
         down_(layout_.compute, layout_.padded_k(layout_.intermediate), padded_h_) {}
 
   [[nodiscard]] std::string_view name() const override { return name_of(order_); }
@@ -92,7 +92,7 @@ class OneDnnExperts final : public Experts {
 
   [[nodiscard]] WorkspaceShapes workspace_shapes(std::int64_t /*rows*/, std::int64_t entries) const override {
     const std::int64_t rows = onednn::max_scratch_rows(entries);
-    return {rows * (steps_.input_bytes() + 2 * padded_i_ * kFloat + kFloat),
+    return {rows * (steps_.input_bytes() + layout_.first_column(2) * kFloat + kFloat),
             rows * (steps_.activated_bytes() + padded_h_ * kFloat + kFloat)};
   }
 
@@ -153,7 +153,7 @@ class OneDnnExperts final : public Experts {
     };
     Scratch scratch;
     scratch.input = take(workspace13, steps_.input_bytes());
-    scratch.gate_up = reinterpret_cast<float*>(take(workspace13, 2 * padded_i_ * kFloat));
+    scratch.gate_up = reinterpret_cast<float*>(take(workspace13, layout_.first_column(2) * kFloat));
     scratch.input_scale = reinterpret_cast<float*>(take(workspace13, kFloat));
     scratch.activated = take(workspace2, steps_.activated_bytes());
     scratch.down = reinterpret_cast<float*>(take(workspace2, padded_h_ * kFloat));
@@ -196,10 +196,10 @@ class OneDnnExperts final : public Experts {
     const ColumnData gate_columns = columns(slot, 0);
     const ColumnData up_columns = columns(slot, padded_i_);
     for_rows(block.rows, [&](std::int64_t r) {
-      float* gate = scratch.gate_up + r * 2 * padded_i_;
-      float* up = gate + padded_i_;
+      float* gate = scratch.gate_up + r * layout_.first_column(2);
+      float* up = layout_.gated ? gate + padded_i_ : nullptr;
       steps_.finish(gate_columns, scratch.input_scale[r], intermediate, gate);
-      steps_.finish(up_columns, scratch.input_scale[r], intermediate, up);
+      if (layout_.gated) steps_.finish(up_columns, scratch.input_scale[r], intermediate, up);
       scratch.activated_scale[r] = steps_.activate(gate, up, scratch.activated + r * steps_.activated_bytes());
     });
     clear_padding(scratch.activated, steps_.activated_bytes());
@@ -207,7 +207,7 @@ class OneDnnExperts final : public Experts {
 
     down_.run(block.bucket, threads, scratch.activated, slot + layout_.down_offset(),
               reinterpret_cast<std::byte*>(scratch.down));
-    const ColumnData down_columns = columns(slot, 2 * padded_i_);
+    const ColumnData down_columns = columns(slot, layout_.first_column(2));
     for_rows(block.rows, [&](std::int64_t r) {
       float* row = scratch.down + r * padded_h_;
       steps_.finish(down_columns, scratch.activated_scale[r], layout_.hidden, row);
@@ -241,7 +241,7 @@ Verdict check(const ExpertsConfig& config, std::string* implementation) {
     return Verdict::no(fmt::format("int8 sums over {} values can pass 2^31, at most {} fit",
                                    std::max(layout.hidden, layout.intermediate), kMaxInt8));
   const std::pair<std::int64_t, std::int64_t> products[] = {
-      {layout.padded_k(layout.hidden), 2 * layout.padded_n(layout.intermediate)},
+      {layout.padded_k(layout.hidden), layout.first_column(2)},
       {layout.padded_k(layout.intermediate), layout.padded_n(layout.hidden)}};
   for (const auto& [k, n] : products)
     for (const std::int64_t rows : {onednn::kMaxBlockRows, std::int64_t{16}, std::int64_t{2}, std::int64_t{1}})

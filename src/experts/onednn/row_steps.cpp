@@ -53,7 +53,7 @@ float RowSteps::activate(float* gate, const float* up, std::byte* out) const {
   panel.rows = 1;
   for (std::int64_t i = 0; i < n; i += kernels::kPanelColumns) {
     panel.gate = gate + i;
-    panel.up = up + i;
+    if (up != nullptr) panel.up = up + i;
     panel.out = gate + i;
     kernels_.activate(panel);
   }

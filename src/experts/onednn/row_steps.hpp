@@ -28,8 +28,8 @@ class RowSteps {
   /// One row c[n] of a product from raw to f32: int8 sums (i32 in the same memory) lose the 128 that was added to each
   /// value and get their scales; then the bias.
   void finish(const ColumnData& columns, float row_scale, std::int64_t n, float* c) const;
-  /// Left operand of the second product from a row of finished gate and up values, each of padded_n(intermediate);
-  /// overwrites gate, returns the scale.
+  /// Left operand of the second product from a row of finished gate and up values, each of padded_n(intermediate), up
+  /// null where the activation is not gated; overwrites gate, returns the scale.
   float activate(float* gate, const float* up, std::byte* out) const;
 
  private:

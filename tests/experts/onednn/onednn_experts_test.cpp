@@ -59,11 +59,13 @@ struct Problem {
   [[nodiscard]] ExpertWeights weights(std::int32_t expert) const {
     const auto e = static_cast<std::size_t>(expert);
     const auto h = config.shape.hidden, i = config.shape.intermediate;
-    ExpertWeights w{const_matrix_view(gate[e].data(), i, h), const_matrix_view(up[e].data(), i, h),
+    const bool gated = is_gated(config.shape.activation);
+    ExpertWeights w{const_matrix_view(gate[e].data(), i, h),
+                    gated ? const_matrix_view(up[e].data(), i, h) : ConstMatrixView{},
                     const_matrix_view(down[e].data(), h, i)};
     if (config.quant.w1_bias) {
       w.gate_bias = const_matrix_view(gate_bias[e].data(), 1, i);
-      w.up_bias = const_matrix_view(up_bias[e].data(), 1, i);
+      if (gated) w.up_bias = const_matrix_view(up_bias[e].data(), 1, i);
     }
     if (config.quant.w2_bias) w.down_bias = const_matrix_view(down_bias[e].data(), 1, h);
     return w;
@@ -230,7 +232,8 @@ TEST_P(OneDnnOf, BothOrdersOfBlocksGiveTheResult) {
 TEST_P(OneDnnOf, EveryWireTypeBiasAndActivation) {
   test::TestContext context(1);
   for (const auto dispatch : {DispatchType::f32, DispatchType::f16, DispatchType::bf16, DispatchType::int8})
-    for (const auto activation : {Activation::silu, Activation::gelu, Activation::swiglu_oai}) {
+    for (const auto activation :
+         {Activation::silu, Activation::gelu, Activation::swiglu_oai, Activation::gelu_no_mul}) {
       Problem problem(GetParam(), 100, 176, kCounts, /*biases=*/true);
       problem.dispatch = dispatch;
       problem.config.shape.activation = activation;

@@ -10,7 +10,6 @@ namespace {
 
 constexpr int64_t kArmBlockBytes = 64 * 1024;  ///< of a panel: a strip of it and a group of rows fit a first cache
 constexpr int64_t kGroupRows = 24;
-constexpr int kArmAccumulators = 24;  ///< of 32 registers; the rest holds rows and columns
 constexpr int64_t kArmAheadBytes = 8192;
 
 template <class Words>
@@ -22,7 +21,7 @@ constexpr int64_t kArmBlockWords = kArmBlockBytes / kArmPanelWordBytes<Words>;
 template <class Words>
 constexpr int strip_vectors(int units) {
   int vectors = 1;
-  while (vectors * 2 * units <= kArmAccumulators && vectors * 2 * EPMOE_VECTOR_BYTES <= kArmPanelWordBytes<Words>)
+  while (vectors * 2 * units <= Words::kAccumulators && vectors * 2 * EPMOE_VECTOR_BYTES <= kArmPanelWordBytes<Words>)
     vectors *= 2;
   return vectors;
 }

@@ -29,7 +29,10 @@ inline U32 load_segment(const void* p) {
   const FixedU32 all = svld1rq_u32(svptrue_b32(), static_cast<const uint32_t*>(p));
   return (U32)all;
 #else
-  return load<U32>(p);
+  // As one register: g++ 12 would load each lane by itself.
+  U32 all = load<U32>(p);
+  asm("" : "+w"(all));
+  return all;
 #endif
 }
 

@@ -16,13 +16,14 @@ struct LaneSums {
   static constexpr int kRowsPerUnit = 1;
   static constexpr int kWordBytes = 4;
   static constexpr int kMaxUnits = 6;
+  static constexpr int kAccumulators = 24;  // of 32 registers; the rest holds rows and columns
   template <int Vectors>
-  static inline void load_sums(Accumulator (&acc)[Vectors], const float* c, const float*) {
+  [[gnu::always_inline]] static inline void load_sums(Accumulator (&acc)[Vectors], const float* c, const float*) {
     EPMOE_UNROLL
     for (int v = 0; v < Vectors; ++v) acc[v] = load<Accumulator>(c + v * kLanes);
   }
   template <int Vectors>
-  static inline void store_sums(const Accumulator (&acc)[Vectors], float* c, float*) {
+  [[gnu::always_inline]] static inline void store_sums(const Accumulator (&acc)[Vectors], float* c, float*) {
     EPMOE_UNROLL
     for (int v = 0; v < Vectors; ++v) store(c + v * kLanes, acc[v]);
   }
@@ -43,6 +44,8 @@ struct F32Lanes : LaneSums<F32> {
 struct Bf16Lanes : LaneSums<F32> {
   static constexpr Rounding kRounding = Rounding::fused;
   static constexpr bool kPacked = true;
+  static constexpr int kMaxUnits = 8;  // many rows share the work of widening
+  static constexpr int kAccumulators = 16;
   static constexpr int kStepWords = 2, kStepBytes = 16;
   static inline void pack(const char* row, const char*, int64_t words, char* out) {
     for (int64_t i = 0; i < words; i += 2, row += 8, out += 16)
@@ -78,6 +81,7 @@ struct MatrixWords {
   static constexpr int kRowsPerUnit = 2;
   static constexpr int kWordBytes = 8;
   static constexpr int kMaxUnits = 4;
+  static constexpr int kAccumulators = 24;
   static constexpr int kStepWords = 1, kStepBytes = 16;
   static inline void pack(const char* first, const char* second, int64_t words, char* out) {
     for (int64_t i = 0; i < words; i += 2, first += 16, second += 16, out += 32) {
@@ -93,7 +97,8 @@ struct MatrixWords {
   }
   /// Two vectors of sums are 4 columns (per 128 bits) of two rows.
   template <int Vectors>
-  static inline void load_sums(Accumulator (&acc)[Vectors], const float* first, const float* second) {
+  [[gnu::always_inline]] static inline void load_sums(Accumulator (&acc)[Vectors], const float* first,
+                                                      const float* second) {
     EPMOE_UNROLL
     for (int v = 0; v < Vectors; v += 2) {
       const U64 x = load<U64>(first + v / 2 * kLanes), y = load<U64>(second + v / 2 * kLanes);
@@ -102,7 +107,7 @@ struct MatrixWords {
     }
   }
   template <int Vectors>
-  static inline void store_sums(const Accumulator (&acc)[Vectors], float* first, float* second) {
+  [[gnu::always_inline]] static inline void store_sums(const Accumulator (&acc)[Vectors], float* first, float* second) {
     EPMOE_UNROLL
     for (int v = 0; v < Vectors; v += 2) {
       store(first + v / 2 * kLanes, even_pairs((U64)acc[v], (U64)acc[v + 1]));

@@ -42,7 +42,7 @@ void BenchExpertsOptions::check() const {
   for (const BenchFormat& format : bench_formats()) known_formats.push_back(format.name);
   for (const BackendInfo& backend : epmoe::backends()) known_backends.push_back(backend.name);
   check_names({"--formats", known_formats, {}}, formats);
-  check_names({"--backends", known_backends, {"ggml"}}, backends);
+  check_names({"--backends", known_backends, {}}, backends);
   check_names({"--skew", {"uniform", "zipf"}, {}}, skews);
   each_once("--isa", isas);
   each_once("--tokens", tokens);
@@ -105,6 +105,8 @@ Command add_bench(CLI::App& app) {
   list("--threads", o->threads, "threads (default: this process's share of the cores)");
   list("--backends", o->backends, "native, onednn, onednn_one_by_one, onednn_side_by_side, reference");
   list("--isa", o->isas, "kernel sets of the native back end to compare (default: the best)");
+  command->add_option("--peer", o->peers, "command of another program to measure in turn, say scripts/peers/ggml.sh")
+      ->take_all();
   command->add_option("--repeats", o->repeats, "samples of each")->capture_default_str();
   command->add_option("--seed", o->seed, "of weights, rows and routing")->capture_default_str();
   command->add_option("--json", o->json, "one JSON object a line, to a file or - for stdout");

@@ -17,6 +17,8 @@ class BenchContender {
   [[nodiscard]] virtual std::string isa() const = 0;
   /// Bytes of one expert as it stores them, where that is not what the format says.
   [[nodiscard]] virtual double expert_bytes(double of_format) const { return of_format; }
+  /// Whether a result was compared with what it should be; after prepare().
+  [[nodiscard]] virtual bool checked() const { return true; }
   /// Before a series: checks a result with the threads of `context`, untimed. Returns what is wrong, or nothing. Later
   /// calls of run() refer to the sets of `batches`, which live as long; `check` is for the first of them.
   virtual std::string prepare(const BenchBatches& batches, const SpotCheck& check, const ExecutionContext& context) = 0;

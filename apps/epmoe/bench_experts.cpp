@@ -9,6 +9,7 @@
 #include "bench_contender.hpp"
 #include "bench_formats.hpp"
 #include "bench_machine.hpp"
+#include "bench_peer.hpp"
 #include "bench_samples.hpp"
 #include "epmoe/core/error.hpp"
 #include "launch.hpp"
@@ -38,18 +39,28 @@ class ExpertsBench {
     widest_ = std::max_element(executors_.begin(), executors_.end(), [](const auto& a, const auto& b) {
                 return a->workers() < b->workers();
               })->get();
+    for (const std::string& command : options.peers) peers_.push_back(std::make_unique<PeerProcess>(command));
     weights_ = std::make_unique<BenchWeights>(shape_, options.seed, widest_->workers());
   }
 
   /// Lines are written at the end, since the whole run says which samples were disturbed.
   int run() {
-    const int code = measure_all();
-    summarise(series_);
-    for (const BenchSeries& series : series_) report_.add(series.line);
-    return code;
+    try {
+      const int code = measure_all();
+      write_lines();
+      return code;
+    } catch (...) {
+      write_lines();  // what was measured before a peer broke off counts
+      throw;
+    }
   }
 
  private:
+  void write_lines() {
+    summarise(series_);
+    for (const BenchSeries& series : series_) report_.add(series.line);
+  }
+
   int measure_all() {
     report_.heading(fmt::format("model     {}: hidden {}, intermediate {}, {} experts, top-{}", options_.model_name(),
                                 shape_.hidden, shape_.intermediate, shape_.experts, shape_.top_k));
@@ -96,10 +107,20 @@ class ExpertsBench {
         made.push_back(backend.make(config));
       }
     }
+    // Peers first: what they take is then no longer free for copies of ours.
+    std::vector<std::unique_ptr<BenchContender>> peers;
+    for (const auto& process : peers_) {
+      std::string refusal;
+      if (auto peer = PeerContender::make(*process, format.name, shape_, options_.seed, &refusal))
+        peers.push_back(std::move(peer));
+      else
+        fmt::print(stderr, "epmoe: left out: --peer {} {}: {}\n", process->command(), format.name, refusal);
+    }
     for (auto& experts : made) {
       BenchLayers& layers = layers_for(experts->packed_layout());
       contenders_.push_back(std::make_unique<BackendContender>(std::move(experts), layers, call_));
     }
+    for (auto& peer : peers) contenders_.push_back(std::move(peer));
     return !contenders_.empty();
   }
 
@@ -127,7 +148,6 @@ class ExpertsBench {
     line.tokens = tokens;
     line.flops = (is_gated(shape_.activation) ? 6.0 : 4.0) * static_cast<double>(tokens * shape_.top_k) *
                  static_cast<double>(shape_.hidden) * static_cast<double>(shape_.intermediate);
-    line.checked = true;
     for (const auto& executor : executors_) {
       context_.executor = executor.get();
       line.threads = executor->workers();
@@ -159,6 +179,7 @@ class ExpertsBench {
     for (std::size_t c = 0; c < contenders_.size(); ++c) {
       series[c].line.backend = contenders_[c]->name();
       series[c].line.isa = contenders_[c]->isa();
+      series[c].line.checked = contenders_[c]->checked();
       std::vector<double> seconds;
       for (const BenchSample& s : series[c].samples) seconds.push_back(s.seconds);
       times += fmt::format("{} {} {:.3f} ms", times.empty() ? "" : ",", contenders_[c]->name(),
@@ -182,6 +203,7 @@ class ExpertsBench {
   ExpertsConfig config_;
   std::deque<BenchLayers> layers_;
   BenchCall call_;
+  std::vector<std::unique_ptr<PeerProcess>> peers_;
   std::vector<std::unique_ptr<BenchContender>> contenders_;
   std::vector<BenchSeries> series_;
 };

@@ -17,7 +17,8 @@ struct BenchExpertsOptions {
   std::vector<std::string> formats{"bf16", "int8"};
   std::vector<std::int64_t> threads;  ///< empty: this process's share of the cores
   std::vector<std::string> backends{"native", "onednn"};
-  std::vector<std::string> isas;  ///< of the native back end; empty: the best for this CPU
+  std::vector<std::string> isas;   ///< of the native back end; empty: the best for this CPU
+  std::vector<std::string> peers;  ///< commands of programs that are measured beside; see bench_peer.hpp
   std::int64_t repeats = 15;
   std::uint64_t seed = 0;
   std::string json;

@@ -77,13 +77,13 @@ void BenchReport::add(const BenchExpertsLine& line) {
   }
   if (!table_) return;
   if (!header_)
-    fmt::print("\n{:<7}{:>7} {:<8}{:>4}  {:<10}{:<22}{:>9}{:>9}{:>9}{:>7}{:>8}{:>9}{:>9}{:>7}{:>7}{:>7}{:>7}\n",
+    fmt::print("\n{:<7}{:>7} {:<8}{:>4}  {:<21}{:<22}{:>9}{:>9}{:>9}{:>7}{:>8}{:>9}{:>9}{:>7}{:>7}{:>7}{:>7}\n",
                "format", "tokens", "skew", "thr", "back end", "isa", "ms", "p10", "p90", "floor", "GB/s", "of", "Gop/s",
                "perm", "gemm1", "act", "gemm2");
   header_ = true;
   const auto share = [&](Phase phase) { return line.phase_s[static_cast<std::size_t>(phase)] / line.median_s; };
   fmt::print(
-      "{:<7}{:>7} {:<8}{:>4}  {:<10}{:<22}{:>9.3f}{:>9.3f}{:>9.3f}{:>7.2f}{:>8.1f}{:>9.1f}{:>9.0f}{:>7.2f}{:>7.2f}"
+      "{:<7}{:>7} {:<8}{:>4}  {:<21}{:<22}{:>9.3f}{:>9.3f}{:>9.3f}{:>7.2f}{:>8.1f}{:>9.1f}{:>9.0f}{:>7.2f}{:>7.2f}"
       "{:>7.2f}{:>7.2f}{}\n",
       line.format, line.tokens, line.skew, line.threads, line.backend, line.isa, line.median_s * 1e3, line.p10_s * 1e3,
       line.p90_s * 1e3, line.floor_fraction(), line.expert_bytes / line.median_s / 1e9, line.read_bytes_per_s / 1e9,

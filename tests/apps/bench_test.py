@@ -1,5 +1,8 @@
 """`epmoe bench experts`: the lines it writes agree with themselves, and what it refuses. No times are compared."""
 import json
+import os
+import shlex
+import sys
 
 import harness
 from harness import CliTest
@@ -76,6 +79,56 @@ class Experts(CliTest):
         line = json.loads(result.stdout)
         self.assertEqual(line["model"], "qwen3-30b-a3b")
         self.assertEqual(line["flops"], 2 * 3 * 64 * 32 * 2 * 8)
+
+
+class Peers(CliTest):
+    def peer(self, mode):
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench_peer.py")
+        return shlex.join([sys.executable, script, mode, self.path("asked")])
+
+    def bench(self, mode, *arguments):
+        return ("bench", "experts", *SHAPE, "--repeats", "3", "--formats", "f32", "--backends", "native", "--peer",
+                self.peer(mode), *arguments)
+
+    def test_takes_turns_with_ours_on_the_same_routing(self):
+        result = self.run_fine(0, *self.bench("fine", "--tokens", "5", "--skew", "zipf", "--threads", "2", "--json", "-"))
+        ours, line = map(json.loads, result.stdout.splitlines())
+        self.assertEqual((ours["backend"], line["backend"], line["isa"]), ("native", "stand-in", "none"))
+        self.assertEqual((line["median_s"], line["checked"], line["flops"]), (0.25, True, ours["flops"]))
+        with open(self.path("asked"), encoding="utf-8") as file:
+            asked = [json.loads(question) for question in file]
+        self.assertEqual([question["ask"] for question in asked], ["layer"] + 3 * ["batch"] + 3 * ["run"])
+        self.assertEqual(asked[0], {"ask": "layer", "format": "f32", "hidden": 96, "intermediate": 80, "experts": 4,
+                                    "seed": 0})
+        self.assertEqual([question["set"] for question in asked[1:]], [0, 1, 2, 0, 1, 2])
+        batches = asked[1:4]
+        for batch in batches:
+            self.assertEqual((batch["tokens"], batch["top_k"], batch["threads"]), (5, 2, 2))
+            self.assertEqual(len(batch["ids"]), 10)
+            for first, second in zip(batch["ids"][::2], batch["ids"][1::2]):
+                self.assertNotEqual(first, second)
+                self.assertTrue({first, second} <= set(range(4)))
+        self.assertEqual(len({tuple(batch["ids"]) for batch in batches}), 3, "the routing is drawn anew for each sample")
+        self.assertEqual(2 * line["expert_bytes"] % 1000.0, 0.0)
+        self.assertLessEqual(line["expert_bytes"], 4000.0)
+
+    def test_one_that_did_not_check_is_not_called_checked(self):
+        result = self.run_fine(0, *self.bench("blind", "--tokens", "2", "--json", "-"))
+        self.assertEqual([json.loads(line)["checked"] for line in result.stdout.splitlines()], [True, False])
+
+    def test_one_that_refuses_is_left_out(self):
+        result = self.run_fine(0, *self.bench("refuses", "--tokens", "2", "--json", "-"))
+        self.assertEqual([json.loads(line)["backend"] for line in result.stdout.splitlines()], ["native"])
+        self.assertIn("no such format", result.stderr)
+
+    def test_a_wrong_result_ends_with_1(self):
+        self.refused(0, self.bench("wrong", "--json", "-"), "wrong result: stand-in", "relative error 0.5", code=1)
+
+    def test_one_that_breaks_off_ends_with_2(self):
+        for mode, message in (("dies", "exit code 7"), ("babbles", "nonsense"), ("frozen", "seconds 0")):
+            with self.subTest(mode=mode):
+                self.refused(0, self.bench(mode, "--json", "-"), "--peer", "bench_peer.py", message)
+        self.refused(0, self.bench("fine", "--peer", "exit 9", "--json", "-"), "--peer exit 9", "exit code 9")
 
 
 class Refusals(CliTest):

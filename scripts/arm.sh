@@ -4,6 +4,7 @@
 # for the cross compiler and qemu.
 #   scripts/arm.sh                    the covering set of cmake/EpmoeTestSets.cmake
 #   scripts/arm.sh CTEST_ARGUMENTS    builds everything and runs what they select
+#   scripts/arm.sh --configure        prepares build/arm64 and stops
 # Emulation says nothing about speed, and gives x86 memory ordering: it proves results and run-time dispatch.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -54,11 +55,17 @@ C
   mv "$EPMOE_ARM_SYSROOT.partial" "$EPMOE_ARM_SYSROOT"
   rm -rf "$work"
 }
-[ -e "$EPMOE_ARM_SYSROOT/usr/lib/aarch64-linux-gnu/openmpi/lib/libmpi.so" ] || make_sysroot
+mkdir -p "$(dirname "$EPMOE_ARM_SYSROOT")"
+exec 9>"$EPMOE_ARM_SYSROOT.lock"  # several checkouts share the root
+flock 9
+[ -e "$EPMOE_ARM_SYSROOT/usr/lib/aarch64-linux-gnu/openmpi/lib/libmpi.so" ] || make_sysroot 9>&-
+flock -u 9
+exec 9>&-
 
 build=$root/build/arm64
 cmake -G Ninja -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release -DEPMOE_WARNINGS_AS_ERRORS=ON \
   -DCMAKE_TOOLCHAIN_FILE="$root/cmake/aarch64-linux-gnu.cmake" >/dev/null
+if [ "${1:-}" = --configure ]; then exit 0; fi
 if [ $# -gt 0 ]; then
   cmake --build "$build" -j "$(nproc)"
 else

@@ -66,10 +66,11 @@ inline void add_words(typename Words::Accumulator (&acc)[Units][Vectors], const 
   if constexpr (Step + 1 < Words::kStepWords) add_words<Words, Step + 1>(acc, a, w + kArmPanelWordBytes<Words>);
 }
 
-/// `rows`: rows of C from c on that exist, one less than the tile has where the last unit is half empty.
+/// `rows`: rows of C from c on that exist, one less than the tile has where the last unit is half empty. A function of
+/// its own, so that the registers are its own and scripts/arm_mca.sh finds its loop.
 template <class Words, int Units, int Fetch>
-inline void arm_tile(const ArmRows<Words>& rows, const char* w, int64_t words, float* c, int64_t c_stride,
-                     int64_t rows_of_c, bool first_block, const char* fetch) {
+[[gnu::noinline]] void arm_tile(const ArmRows<Words>& rows, const char* w, int64_t words, float* c, int64_t c_stride,
+                                int64_t rows_of_c, bool first_block, const char* fetch) {
   constexpr int kVectors = strip_vectors<Words>(Units);
   using Accumulator = typename Words::Accumulator;
   Accumulator acc[Units][kVectors];
@@ -129,14 +130,21 @@ inline void arm_tiles(const PanelGemm& g, const ArmRows<Words>& rows, int64_t ro
       float* c = g.c + at * g.c_stride + strip * kColumns;
       const int64_t rows_of_c = row_end - at;
       const bool leads = first_tile && t == 0;
-      if (leads && only_tile && strip == 0 && kStrips > 1)
-        arm_tile<Words, Units, kLines>(own, w, block.words, c, g.c_stride, rows_of_c, first_block,
-                                       block.w + kArmAheadBytes);
-      else if (leads && !only_tile && block.next != nullptr)
-        arm_tile<Words, Units, kShare>(own, w, block.words, c, g.c_stride, rows_of_c, first_block,
-                                       block.next + strip * block.words * kShare * 64);
-      else
-        arm_tile<Words, Units, 0>(own, w, block.words, c, g.c_stride, rows_of_c, first_block, nullptr);
+      if constexpr (kStrips > 1) {
+        if (leads && only_tile && strip == 0) {
+          arm_tile<Words, Units, kLines>(own, w, block.words, c, g.c_stride, rows_of_c, first_block,
+                                         block.w + kArmAheadBytes);
+          continue;
+        }
+      }
+      if constexpr (2 * Units > Words::kMaxUnits) {  // smaller tiles are alone
+        if (leads && !only_tile && block.next != nullptr) {
+          arm_tile<Words, Units, kShare>(own, w, block.words, c, g.c_stride, rows_of_c, first_block,
+                                         block.next + strip * block.words * kShare * 64);
+          continue;
+        }
+      }
+      arm_tile<Words, Units, 0>(own, w, block.words, c, g.c_stride, rows_of_c, first_block, nullptr);
     }
   }
 }

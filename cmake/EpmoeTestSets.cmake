@@ -2,6 +2,7 @@
 # target "<set>_tests" builds just what the set needs. epmoe_check_test_sets refuses names that no test has.
 set(EPMOE_TEST_SET_arm  # AArch64 under qemu-user, scripts/arm.sh
   core_test.np1
+  memory_order_test.np1
   quantize_test.np1
   checkpoint.np1
   route_test.np1

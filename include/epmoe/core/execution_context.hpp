@@ -45,7 +45,8 @@ class Executor {
   [[nodiscard]] virtual int workers() const = 0;
   /// Runs body(task, worker) for every task in [0, tasks), worker in [0, workers()), handing tasks out dynamically.
   /// Worker 0 is the calling thread, which calls `hook` (may be null) between its tasks. An exception in a body is
-  /// rethrown here after all workers stopped.
+  /// rethrown here after all workers stopped. Tasks see what the caller wrote before, the caller sees afterwards what
+  /// tasks wrote; tasks of one run are not ordered among each other.
   virtual void run(std::int64_t tasks, FunctionRef<void(std::int64_t, int)> body, ProgressHook* hook) = 0;
 };
 /// OpenMP threads; `threads` <= 0 takes omp_get_max_threads(). With one worker nothing is spawned.
@@ -83,13 +84,15 @@ class Observer {
   virtual void expert_rows(std::int32_t logical_expert, std::int64_t rows) = 0;
 };
 
-/// Ends every wait of the contexts it was given to; thread- and signal-safe.
+/// Ends every wait of the contexts it was given to; thread- and signal-safe. Who is stopped sees what was written
+/// before the request.
 class StopToken {
  public:
-  void request_stop() noexcept { stop_.store(true, std::memory_order_relaxed); }
-  [[nodiscard]] bool stop_requested() const noexcept { return stop_.load(std::memory_order_relaxed); }
+  void request_stop() noexcept { stop_.store(true, std::memory_order_release); }
+  [[nodiscard]] bool stop_requested() const noexcept { return stop_.load(std::memory_order_acquire); }
 
  private:
+  static_assert(std::atomic<bool>::is_always_lock_free, "signal handlers must not wait for a lock");
   std::atomic<bool> stop_{false};
 };
 

@@ -33,8 +33,10 @@ class ExpertsBench {
         probe_bytes_(std::max(4 * cache_bytes_, std::int64_t{128} << 20U)),
         probe_(std::min(4 * probe_bytes_, std::max(available_memory_bytes() / 4, std::int64_t{64} << 20U))) {
     threads_ = options.threads;
-    if (threads_.empty()) threads_.push_back(share_cores(job.world(), job.context()).threads);
-    for (const std::int64_t count : threads_) executors_.push_back(make_openmp_executor(static_cast<int>(count)));
+    const CoreShare share = share_cores(job.world(), job.context());
+    if (threads_.empty()) threads_.push_back(share.threads);
+    for (const std::int64_t count : threads_)
+      executors_.push_back(make_executor(share, static_cast<int>(count), job.context()));
     context_.logger = job.context().logger;
     widest_ = std::max_element(executors_.begin(), executors_.end(), [](const auto& a, const auto& b) {
                 return a->workers() < b->workers();

@@ -42,7 +42,7 @@ void Job::set_timeout(double seconds) {
 int Job::set_threads(int threads) {
   const auto share = share_cores(*world_, context_);
   if (threads == 0) threads = share.threads;
-  executor_ = make_openmp_executor(threads);
+  executor_ = make_executor(share, threads, context_);
   context_.executor = executor_.get();
   if (first())
     if (const auto warning = starved(share); !warning.empty()) context_.log(LogLevel::warn, warning);

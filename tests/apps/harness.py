@@ -37,11 +37,15 @@ def two_ranks(first, second, timeout=60):
                           timeout=timeout, check=False)
 
 
+def environment(changes=None):
+    """Ours, with some variables set or (None) removed."""
+    return {name: value for name, value in {**os.environ, **(changes or {})}.items() if value is not None}
+
+
 def epmoe(ranks, *arguments, timeout=60, env=None, cwd=None):
     """Runs to its end; a hang is a failure."""
-    environment = dict(os.environ, **(env or {}))
-    return subprocess.run(command(ranks, *arguments), capture_output=True, text=True, timeout=timeout, env=environment,
-                          cwd=cwd, stdin=subprocess.DEVNULL, check=False)
+    return subprocess.run(command(ranks, *arguments), capture_output=True, text=True, timeout=timeout,
+                          env=environment(env), cwd=cwd, stdin=subprocess.DEVNULL, check=False)
 
 
 def write_safetensors(path, tensors):

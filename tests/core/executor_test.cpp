@@ -1,12 +1,18 @@
 #include <gtest/gtest.h>
 #include <omp.h>
+#include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
+#include "core/affinity_mask.hpp"
+#include "core/expect_error.hpp"
+#include "epmoe/core/cpu_limits.hpp"
+#include "epmoe/core/error.hpp"
 #include "epmoe/core/execution_context.hpp"
 
 namespace epmoe {
@@ -118,9 +124,86 @@ TEST(Executor, IsRightInsideACallersParallelRegion) {
 
 TEST(Executor, LeavesOpenMpSettingsAlone) {
   const int before = omp_get_max_threads();
-  EXPECT_EQ(make_openmp_executor(0)->workers(), before);
+  EXPECT_EQ(make_openmp_executor(0)->workers(), std::min(before, read_cpu_limits().threads()));
   make_openmp_executor(5)->run(10, [](std::int64_t, int) {}, nullptr);
   EXPECT_EQ(omp_get_max_threads(), before);
+}
+
+/// Runs `body` in a thread of its own, whose affinity is its own, too.
+template <class Body>
+void apart(Body&& body) {
+  std::thread(body).join();
+}
+
+/// Where each worker of `threads` ran; all take part.
+std::vector<int> cpus_of_workers(Executor& executor) {
+  std::vector<int> cpus(static_cast<std::size_t>(executor.workers()), -1);
+  std::atomic<int> arrived{0};
+  executor.run(
+      executor.workers(),
+      [&](std::int64_t, int worker) {
+        cpus[static_cast<std::size_t>(worker)] = sched_getcpu();
+        ++arrived;
+        while (arrived.load() < executor.workers()) std::this_thread::yield();  // no one takes a second task
+      },
+      nullptr);
+  return cpus;
+}
+
+TEST(Executor, DefaultFollowsTheAffinityOfTheThread) {
+  if (omp_get_proc_bind() != omp_proc_bind_false) GTEST_SKIP() << "the OpenMP run-time binds threads itself";
+  apart([] {
+    const auto all = AffinityMask::of_this_thread().cpus();
+    ASSERT_TRUE(AffinityMask::only(all.front()).apply());
+    EXPECT_EQ(make_openmp_executor()->workers(), 1);
+  });
+}
+
+TEST(Executor, PinnedWorkersStayOnTheirCpus) {
+  if (omp_get_proc_bind() != omp_proc_bind_false) GTEST_SKIP() << "the OpenMP run-time binds threads itself";
+  apart([] {
+    const auto all = AffinityMask::of_this_thread().cpus();
+    std::vector<int> reversed(all.rbegin(), all.rend());
+    reversed.resize(std::min<std::size_t>(reversed.size(), 4));
+    const auto threads = static_cast<int>(reversed.size());
+    {
+      const auto executor = make_openmp_executor(threads, reversed);
+      EXPECT_EQ(AffinityMask::of_this_thread().cpus(), all) << "nothing before the first run";
+      for (int i = 0; i < 20; ++i) EXPECT_EQ(cpus_of_workers(*executor), reversed);
+      EXPECT_EQ(AffinityMask::of_this_thread().cpus(), std::vector<int>{reversed.front()});
+
+      // Another thread's runs are not pinned.
+      apart([&] {
+        ASSERT_TRUE(AffinityMask::only(all.front()).apply());
+        executor->run(1, [](std::int64_t, int) {}, nullptr);
+        EXPECT_EQ(AffinityMask::of_this_thread().cpus(), std::vector<int>{all.front()});
+      });
+    }
+    EXPECT_EQ(AffinityMask::of_this_thread().cpus(), all) << "undone";
+    std::atomic<int> free{0};
+#pragma omp parallel num_threads(threads)
+    {
+      if (AffinityMask::of_this_thread().cpus() == all) ++free;
+    }
+    EXPECT_EQ(free.load(), threads) << "undone for all workers";
+  });
+}
+
+TEST(Executor, RunsInAParallelRegionAreNotPinned) {
+  apart([] {
+    const auto all = AffinityMask::of_this_thread().cpus();
+    const auto executor = make_openmp_executor(1, {all.front()});
+#pragma omp parallel num_threads(2)
+    executor->run(3, [](std::int64_t, int) {}, nullptr);
+    EXPECT_EQ(AffinityMask::of_this_thread().cpus(), all);
+  });
+}
+
+TEST(Executor, RefusesCpusThatItCannotPinTo) {
+  if (omp_get_proc_bind() != omp_proc_bind_false) GTEST_SKIP() << "the OpenMP run-time binds threads itself";
+  const auto all = AffinityMask::of_this_thread().cpus();
+  test::expect_error<ConfigError>([&] { make_openmp_executor(3, {all.front()}); }, "3 threads, 1 CPUs");
+  test::expect_error<ConfigError>([&] { make_openmp_executor(1, {99'999}); }, "CPU 99999");
 }
 
 TEST(Clock, Advances) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "epmoe/core/workspace.hpp"
 
@@ -49,8 +50,16 @@ class Executor {
   /// tasks wrote; tasks of one run are not ordered among each other.
   virtual void run(std::int64_t tasks, FunctionRef<void(std::int64_t, int)> body, ProgressHook* hook) = 0;
 };
-/// OpenMP threads; `threads` <= 0 takes omp_get_max_threads(). With one worker nothing is spawned.
-std::unique_ptr<Executor> make_openmp_executor(int threads = 0);
+/// OpenMP threads. `threads` <= 0 takes what both omp_get_max_threads() and read_cpu_limits() of the calling thread
+/// allow. With one worker nothing is spawned; inside a caller's own parallel region OpenMP decides how many threads
+/// there are (by default one), and others that the caller's OpenMP keeps spinning are its business.
+///
+/// With `worker_cpus` (see cpu_limits.hpp) worker w stays on CPU worker_cpus[w] from its first run on: else the system
+/// may leave two workers on one core for long. This pins the thread that calls run() first, too: threads that it
+/// starts later inherit the one CPU, until the executor is destroyed by the same thread, which undoes it. Runs of other
+/// threads and in a parallel region are not pinned, nor is anything where the OpenMP run-time binds threads itself
+/// (OMP_PROC_BIND). Throws ConfigError when there are fewer CPUs than threads, or one the calling thread may not use.
+std::unique_ptr<Executor> make_openmp_executor(int threads = 0, std::vector<int> worker_cpus = {});
 
 /// Seconds since an arbitrary start. A simulator can take its place.
 class Clock {

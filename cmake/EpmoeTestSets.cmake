@@ -12,6 +12,8 @@ set(EPMOE_TEST_SET_arm  # AArch64 under qemu-user, scripts/arm.sh
   experts_native_test.np1
   experts_narrow_test.np1
   experts_bitwise_test.np1
+  experts_special_test.np1
+  experts_mutations_test.np1
   experts_reference_test.np1
   onednn_test.np1
   comm_units.np1
@@ -33,6 +35,8 @@ set(EPMOE_TEST_SET_dev  # AddressSanitizer and UndefinedBehaviorSanitizer
   experts_native_test.np1
   experts_narrow_test.np1
   experts_bitwise_test.np1
+  experts_special_test.np1
+  experts_mutations_test.np1
   experts_reference_test.np1
   onednn_test.np1
   comm_units.np1

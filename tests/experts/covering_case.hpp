@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -65,10 +66,6 @@ inline std::string describe(const CoveringCase& c) {
                      name(c.activation), name(c.wire), name(c.weights), c.biases ? " biases" : "");
 }
 
-inline std::string format_name(const QuantConfig& quant) {
-  return std::string(quant.weights.narrow() ? name(quant.weights) : name(quant.compute));
-}
-
 inline ExpertsConfig config_of(const QuantConfig& quant, const CoveringCase& c) {
   ExpertsConfig config = experts_config({c.hidden, c.intermediate}, quant.compute, c.activation, c.biases, c.experts);
   config.quant = quant;
@@ -88,16 +85,18 @@ inline std::int64_t layer_bytes(const QuantConfig& quant, const CoveringCase& c)
   return c.experts * layout.slot_bytes();
 }
 
-/// One or two experts get rows: rows of few different contents in random order, which keeps the reference quick and
-/// still tells a row from most others. All other slots are full of NaN.
+/// One or two experts get rows, or those in `hit`: all rows go to the first, every third to the others too. The rows
+/// are of few different contents in random order, which keeps the reference quick and still tells a row from most
+/// others. All other slots are full of NaN.
 class CoveringRun {
  public:
-  CoveringRun(const QuantConfig& quant, const CoveringCase& c)
-      : case_(c), config_(config_of(quant, c)), hit_(hit_experts(c)), x_(rows(c)) {
+  CoveringRun(const QuantConfig& quant, const CoveringCase& c) : CoveringRun(quant, c, hit_experts(c)) {}
+  CoveringRun(const QuantConfig& quant, const CoveringCase& c, std::vector<std::int32_t> hit)
+      : case_(c), config_(config_of(quant, c)), hit_(std::move(hit)), x_(rows(c)) {
     std::vector<std::vector<std::int32_t>> choices;
     for (std::int64_t r = 0; r < c.rows; ++r) {
       choices.push_back({hit_[0]});
-      if (hit_.size() > 1 && r % 3 == 0) choices.back().insert(choices.back().begin() + r % 2, hit_[1]);
+      if (r % 3 == 0) choices.back().insert(choices.back().begin() + r % 2, hit_.begin() + 1, hit_.end());
     }
     batch_ = std::make_unique<TestBatch>(const_matrix_view(x_.data(), c.rows, c.hidden), c.wire, c.experts, choices);
     compute_wanted();
@@ -117,11 +116,11 @@ class CoveringRun {
     bool guards_intact = true;
     [[nodiscard]] bool fine() const { return mean <= 1.0 && worst <= 1.0 && guards_intact; }
   };
-  Errors errors(const std::string& isa) {
+  Errors errors(const std::string& isa, std::int64_t chunk = 0) {
     config_.isa = isa;
     const auto experts = make_experts("native", config_, context_);
     if (slots_ == nullptr || !(slots_->layout() == experts->packed_layout())) pack(experts->packed_layout());
-    const RunResult found = run(*experts, batch_->batch, *slots_, context_);
+    const RunResult found = run(*experts, batch_->batch, *slots_, context_, chunk);
     Errors errors = compare(found.rows);
     errors.guards_intact = found.guards_intact;
     return errors;
@@ -150,10 +149,12 @@ class CoveringRun {
   static std::vector<float> rows(const CoveringCase& c) {
     std::vector<float> x(static_cast<std::size_t>(std::max(c.rows, kContents) * c.hidden));
     const float scale = 3.0F / std::sqrt(static_cast<float>(c.hidden));  // gate and up then vary by about 1
-    for (std::int64_t r = 0; r < std::max(c.rows, kContents); ++r)
+    for (std::int64_t r = 0; r < kContents; ++r)
       for (std::int64_t i = 0; i < c.hidden; ++i)
         x[static_cast<std::size_t>(r * c.hidden + i)] =
-            scale * random_normal(17, static_cast<std::uint64_t>(content_of(r)), static_cast<std::uint64_t>(i));
+            scale * random_normal(17, static_cast<std::uint64_t>(r), static_cast<std::uint64_t>(i));
+    for (std::int64_t r = kContents; r < c.rows; ++r)
+      std::copy_n(x.data() + content_of(r) * c.hidden, c.hidden, x.data() + r * c.hidden);
     return x;
   }
   void compute_wanted() {
@@ -191,7 +192,8 @@ class CoveringRun {
     const double size = std::sqrt(norm / static_cast<double>(wanted_.size()));
     const auto& slot = batch_->batch.routing.local_slot;
     for (std::size_t e = 0; e < slot.size(); ++e) {
-      const std::int64_t content = content_of(batch_->entry_row[e]) + (slot[e] == hit_[0] ? 0 : kContents);
+      const std::int64_t which = std::find(hit_.begin(), hit_.end(), slot[e]) - hit_.begin();
+      const std::int64_t content = content_of(batch_->entry_row[e]) + which * kContents;
       const double* wanted = wanted_.data() + content * case_.hidden;
       for (std::int64_t c = 0; c < case_.hidden; ++c) {
         const double value =
@@ -220,13 +222,5 @@ class CoveringRun {
   Damage damage_;
   TestContext context_;
 };
-
-/// f32, bf16, int8, then every narrow format.
-inline std::vector<QuantConfig> all_formats() {
-  std::vector<QuantConfig> formats;
-  for (const ComputeType compute : kComputeTypes) formats.push_back(QuantConfig::for_compute(compute));
-  for (const WeightFormat& format : narrow_weight_formats()) formats.push_back(QuantConfig::for_weights(format));
-  return formats;
-}
 
 }  // namespace epmoe::test

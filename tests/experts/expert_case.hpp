@@ -244,4 +244,16 @@ inline std::vector<std::vector<std::int32_t>> two_choices(std::int64_t rows, std
 
 inline constexpr ComputeType kComputeTypes[] = {ComputeType::f32, ComputeType::bf16, ComputeType::int8};
 
+/// f32, bf16, int8, then every narrow format.
+inline std::vector<QuantConfig> all_formats() {
+  std::vector<QuantConfig> formats;
+  for (const ComputeType compute : kComputeTypes) formats.push_back(QuantConfig::for_compute(compute));
+  for (const WeightFormat& format : narrow_weight_formats()) formats.push_back(QuantConfig::for_weights(format));
+  return formats;
+}
+
+inline std::string format_name(const QuantConfig& quant) {
+  return std::string(quant.weights.narrow() ? name(quant.weights) : name(quant.compute));
+}
+
 }  // namespace epmoe::test

@@ -10,7 +10,8 @@
 /// Number formats of the four places where numbers are stored or travel (vLLM: FusedMoEQuantConfig).
 namespace epmoe {
 
-/// What the experts multiply in.
+/// What the experts multiply in. int8 sums are of 32 bits: back ends refuse a hidden or intermediate size beyond
+/// 66,311 = floor((2^31 - 1) / (255 * 127)), the most products of a row's byte and a weight that cannot overflow.
 enum class ComputeType : std::uint8_t { f32, bf16, int8 };
 /// How a row's hidden values travel to the experts.
 enum class DispatchType : std::uint8_t { f32, f16, bf16, int8 };  // int8: one f32 scale per token

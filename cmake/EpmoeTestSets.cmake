@@ -21,6 +21,7 @@ set(EPMOE_TEST_SET_arm  # AArch64 under qemu-user, scripts/arm.sh
   exchange_plan_test.np1
   strategies_test.np2
   modular_kernel_test.np2
+  modular_kernel_test.np4
   golden_test.np2
   apps.main_job.np2)
 set(EPMOE_TEST_SET_dev  # AddressSanitizer and UndefinedBehaviorSanitizer

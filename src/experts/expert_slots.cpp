@@ -232,6 +232,19 @@ ExpertSlots::ExpertSlots(const PackedLayout& layout, std::int64_t slots, std::in
   for (std::int64_t s = 0; s < slots + spare_slots; ++s) physical_.push_back(s);
 }
 
+void ExpertSlots::first_touch(Executor& executor) {
+  constexpr std::int64_t kPageBytes = 4096, kPieceBytes = 2 << 20;  // a huge page, where there are any
+  const std::int64_t bytes = slots_ * layout_.slot_bytes();
+  std::byte* memory = memory_.data();
+  executor.run(
+      ceil_div(bytes, kPieceBytes),
+      [&](std::int64_t piece, int) {
+        const std::int64_t end = std::min(bytes, (piece + 1) * kPieceBytes);
+        for (std::int64_t at = piece * kPieceBytes; at < end; at += kPageBytes) memory[at] = std::byte{0};
+      },
+      nullptr);
+}
+
 std::byte* ExpertSlots::checked_slot(std::int64_t slot) {
   const auto all = static_cast<std::int64_t>(physical_.size());
   if (slot < 0 || slot >= all) throw InputError(fmt::format("expert slot {} is not in [0, {})", slot, all));

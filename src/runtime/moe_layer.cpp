@@ -82,6 +82,7 @@ MoeLayer::MoeLayer(std::shared_ptr<comm::ExpertGroup> group, std::shared_ptr<con
     part.reproducible = config.reproducible;
     experts = make_experts(config.backend, part, context);
     slots_ = std::make_shared<ExpertSlots>(experts->packed_layout(), part.local_experts);
+    slots_->first_touch(*context.executor);
     for (std::int64_t i = 0; i < part.local_experts; ++i) {
       slots_->pack(i, source.expert(placement->slot(mine[static_cast<std::size_t>(i)]).logical_expert));
       if (source.progress) source.progress(i + 1, part.local_experts);

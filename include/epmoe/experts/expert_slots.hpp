@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "epmoe/core/aligned_memory.hpp"
+#include "epmoe/core/execution_context.hpp"
 #include "epmoe/core/moe_config.hpp"
 #include "epmoe/core/quant_config.hpp"
 #include "epmoe/quantize/expert_weights.hpp"
@@ -73,6 +74,12 @@ class ExpertSlots {
   [[nodiscard]] std::int64_t slots() const { return slots_; }
   [[nodiscard]] std::int64_t spare_slots() const { return static_cast<std::int64_t>(physical_.size()) - slots_; }
   [[nodiscard]] std::int64_t bytes() const { return memory_.size(); }
+  /// Before the first pack(): writes a zero to every page of the slots (not the spare ones), dealing pages out to the
+  /// workers, since a page lies on the NUMA node of whoever writes to it first. Which worker reads a page changes from
+  /// call to call, as tiles are handed out dynamically: so pages on all nodes of the team are the best there is, with
+  /// the bandwidth of all nodes instead of one, and (nodes - 1) / nodes of the reads far. A rank that stays on one NUMA
+  /// node has all pages near in any case; there this only makes page faults of several workers at a time.
+  void first_touch(Executor& executor);
   /// Converts, quantises and packs one expert; the source is not needed afterwards. Throws InputError naming tensor,
   /// shape found and wanted. Weights are rounded to nearest even; int8: quantize_int8_channel per output channel.
   void pack(std::int64_t slot, const ExpertWeights& weights);

@@ -51,7 +51,20 @@ set(EPMOE_TEST_SET_dev  # AddressSanitizer and UndefinedBehaviorSanitizer
   loader_test.np2
   chunks_test.np1
   apps.main_job.np2)
-set(EPMOE_TEST_SETS arm dev)
+set(EPMOE_TEST_SET_tsan  # ThreadSanitizer: wherever several threads or MPI's progress meet
+  core_test.np1
+  memory_order_test.np1
+  experts_native_test.np1
+  experts_narrow_test.np1
+  experts_bitwise_test.np1
+  comm_units.np1
+  comm_messages.np2
+  strategies_test.np2
+  failures_test.np2
+  modular_kernel_test.np2
+  reproducible_test.np2
+  apps.main_job.np2)
+set(EPMOE_TEST_SETS arm dev tsan)
 if(NOT EPMOE_WITH_ONEDNN)
   list(REMOVE_ITEM EPMOE_TEST_SET_arm onednn_test.np1)
   list(REMOVE_ITEM EPMOE_TEST_SET_dev onednn_test.np1)
@@ -59,6 +72,7 @@ endif()
 if(NOT EPMOE_BUILD_APPS)
   list(REMOVE_ITEM EPMOE_TEST_SET_arm apps.main_job.np2)
   list(REMOVE_ITEM EPMOE_TEST_SET_dev apps.main_job.np2)
+  list(REMOVE_ITEM EPMOE_TEST_SET_tsan apps.main_job.np2)
 endif()
 foreach(set ${EPMOE_TEST_SETS})
   add_custom_target(${set}_tests)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what epmoe needs to build, on Debian 12 and 13 and on Ubuntu: only what is missing, so it works offline
 # when everything is there. Elsewhere it prints what to install.
-#   scripts/setup.sh [--mpich]      --mpich: also MPICH, for the second MPI of scripts/test.sh
+#   scripts/setup.sh [--mpich] [--tsan]      for scripts/test.sh. --mpich: also MPICH, the second MPI;
+#                                            --tsan: also clang with ThreadSanitizer and an OpenMP that it understands
 set -euo pipefail
 
 packages=(g++ cmake ninja-build ccache pkg-config python3 openmpi-bin libopenmpi-dev libhwloc-dev libdnnl-dev
@@ -9,7 +10,8 @@ packages=(g++ cmake ninja-build ccache pkg-config python3 openmpi-bin libopenmpi
 for argument in "$@"; do
   case "$argument" in
     --mpich) packages+=(mpich libmpich-dev) ;;
-    *) echo "usage: scripts/setup.sh [--mpich]" >&2; exit 2 ;;
+    --tsan) packages+=(clang libclang-rt-dev libomp-dev) ;;
+    *) echo "usage: scripts/setup.sh [--mpich] [--tsan]" >&2; exit 2 ;;
   esac
 done
 

@@ -4,7 +4,8 @@
 #                             with ASan and UBSan and the tests of up to 2 ranks; a build with MPICH and the tests of
 #                             2 ranks; AArch64 under an emulator
 #   scripts/test.sh --quick   the release build and its tests only
-#   scripts/test.sh --full    all of these, the long tests, x86-64 without AVX and the other Debian release
+#   scripts/test.sh --full    all of these, the long tests, a build with ThreadSanitizer and its tests, x86-64 without
+#                             AVX and the other Debian release
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root" || exit 1
@@ -95,6 +96,8 @@ export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
 
 if [ "$mode" = quick ]; then
   run_step "set-up" scripts/setup.sh || exit 1
+elif [ "$mode" = full ]; then
+  run_step "set-up" scripts/setup.sh --mpich --tsan || exit 1
 else
   run_step "set-up" scripts/setup.sh --mpich || exit 1
 fi
@@ -131,6 +134,9 @@ if [ "$mode" != quick ]; then
 fi
 
 if [ "$mode" = full ]; then
+  run_step "ThreadSanitizer: configure" cmake --preset tsan &&
+    run_step "ThreadSanitizer: build" cmake --build build/tsan -j "$(nproc)" --target tsan_tests &&
+    run_ctest "ThreadSanitizer: tests" build/tsan -L '^tsan$'
   run_leg "x86-64 without AVX" scripts/baseline_cpu.sh
   run_leg "the other Debian release" scripts/other_release.sh
 fi

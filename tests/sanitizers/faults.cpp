@@ -63,9 +63,48 @@ void read_misaligned() {
   g_value = *static_cast<volatile int*>(g_pointer);
 }
 
+/// Two tasks that are under way together write what nothing guards, or each its own part of it.
+void write_in_loop(bool same_place) {
+  const auto executor = make_openmp_executor(2);
+  std::atomic<int> under_way{0};
+  std::int64_t values[2] = {};
+  for (int round = 0; round < 100; ++round) {
+    under_way = 0;
+    executor->run(
+        2,
+        [&](std::int64_t task, int) {
+          under_way.fetch_add(1, std::memory_order_relaxed);
+          while (under_way.load(std::memory_order_relaxed) < 2) std::this_thread::yield();
+          ++values[same_place ? 0 : task];
+        },
+        nullptr);
+    ++values[0];  // ordered after both tasks and before those of the next round
+  }
+  g_value = static_cast<int>(values[0] + values[1]);
+}
+
+/// The value is published by a flag that orders nothing.
+void publish_without_release() {
+  int value = 0;
+  std::atomic<bool> ready{false};
+  std::thread writer([&] {
+    value = 1;
+    ready.store(true, std::memory_order_relaxed);
+  });
+  while (!ready.load(std::memory_order_relaxed)) std::this_thread::yield();
+  g_value = value;
+  writer.join();
+}
+
 bool commit(std::string_view fault) {
   if (fault == "none")
     lose_memory_in_loop(kNobody);
+  else if (fault == "no_race_in_parallel_loop")
+    write_in_loop(false);
+  else if (fault == "race_in_parallel_loop")
+    write_in_loop(true);
+  else if (fault == "race_through_relaxed_flag")
+    publish_without_release();
   else if (fault == "leak")
     lose_memory();
   else if (fault == "leak_in_parallel_loop")

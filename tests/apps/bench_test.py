@@ -22,7 +22,7 @@ BYTES = {  # of one expert
 
 class Experts(CliTest):
     def lines(self, *arguments):
-        result = self.run_fine(0, "bench", "experts", *SHAPE, "--repeats", "3", "--json", "-", *arguments)
+        result = self.run_fine(0, "bench", "experts", *SHAPE, "--repeats", "3", "--json", "-", *arguments, timeout=240)
         return [json.loads(line) for line in result.stdout.splitlines()]
 
     def check_line(self, line):

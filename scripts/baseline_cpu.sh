@@ -63,7 +63,7 @@ kernels_share_nothing() {
 check "AVX is refused" avx_is_refused
 check "AVX objects share no code" kernels_share_nothing
 for test in core_test experts_kernels_test experts_native_test; do
-  check "$test" timeout -k 5 300 "${emulator[@]}" "$build/bin/$test" --ranks=1
+  check "$test" timeout -k 5 900 "${emulator[@]}" "$build/bin/$test" --ranks=1
 done
-check "modular_kernel_test on 2 ranks" timeout -k 5 300 mpirun -n 2 "${emulator[@]}" "$build/bin/modular_kernel_test" --ranks=2
+check "modular_kernel_test on 2 ranks" timeout -k 5 900 mpirun -n 2 "${emulator[@]}" "$build/bin/modular_kernel_test" --ranks=2
 [ "$failed" -eq 0 ]

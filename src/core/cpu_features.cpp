@@ -30,6 +30,7 @@ CpuFeatures detect() {
   if (!ymm_saved || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return f;
   f.avx2 = bit(b, 5) && fma && f16c;
   f.avx512 = f.avx2 && zmm_saved && bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);
+  f.avx512_vbmi = f.avx512 && bit(c, 1);
   f.avx512_vnni = f.avx512 && bit(c, 11);
   const unsigned subleaves = a;
   if (subleaves >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) {
@@ -85,6 +86,7 @@ std::string describe(const CpuFeatures& features) {
              {features.avx512, "avx512"},
              {features.avx512_vnni, "avx512_vnni"},
              {features.avx512_bf16, "avx512_bf16"},
+             {features.avx512_vbmi, "avx512_vbmi"},
              {features.avx_vnni, "avx_vnni"},
              {features.neon, "neon"},
              {features.dotprod, "dotprod"},

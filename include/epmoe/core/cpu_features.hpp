@@ -10,6 +10,7 @@ struct CpuFeatures {
   bool avx512 = false;  ///< F, BW, DQ, VL
   bool avx512_vnni = false;
   bool avx512_bf16 = false;
+  bool avx512_vbmi = false;
   bool avx_vnni = false;
   // AArch64
   bool neon = false;

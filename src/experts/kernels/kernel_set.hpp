@@ -37,6 +37,7 @@ struct DecodedGemm {
   NarrowValues values = NarrowValues::int4;
   const void* const* a = nullptr;  ///< [rows] pointers to rows of k values
   const void* w = nullptr;
+  const void* next = nullptr;            ///< the panel that is wanted next, or null: its beginning is fetched ahead
   const void* scales = nullptr;          ///< [groups][64] f32, E8M0 codes for mxfp4; null for f16
   const uint8_t* zero_points = nullptr;  ///< [groups][64], or null: 8
   int64_t k = 0;                         ///< padded, a multiple of 32 (f16: 16)

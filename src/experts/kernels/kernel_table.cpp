@@ -12,6 +12,7 @@ extern const KernelFunctions kernels_avx_vnni;
 extern const KernelFunctions kernels_avx512;
 extern const KernelFunctions kernels_avx512_vnni;
 extern const KernelFunctions kernels_avx512_bf16;
+extern const KernelFunctions kernels_avx512_bf16_vbmi;
 #elif defined(__aarch64__)
 extern const KernelFunctions kernels_neon;
 extern const KernelFunctions kernels_neon_dotprod;
@@ -25,6 +26,8 @@ namespace {
 // Whether a set may run is decided here, in code built for the baseline.
 constexpr KernelSet kSets[] = {
 #if defined(__x86_64__)
+    {"avx512_bf16_vbmi", [](const CpuFeatures& cpu) { return cpu.avx512_bf16 && cpu.avx512_vnni && cpu.avx512_vbmi; },
+     &kernels_avx512_bf16_vbmi},
     {"avx512_bf16", [](const CpuFeatures& cpu) { return cpu.avx512_bf16 && cpu.avx512_vnni; }, &kernels_avx512_bf16},
     {"avx512_vnni", [](const CpuFeatures& cpu) { return cpu.avx512_vnni; }, &kernels_avx512_vnni},
     {"avx512", [](const CpuFeatures& cpu) { return cpu.avx512; }, &kernels_avx512},

@@ -15,6 +15,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
   epmoe_kernel_flags(avx512 ${avx512})
   epmoe_kernel_flags(avx512_vnni ${avx512} -mavx512vnni)
   epmoe_kernel_flags(avx512_bf16 ${avx512} -mavx512vnni -mavx512bf16)
+  epmoe_kernel_flags(avx512_bf16_vbmi ${avx512} -mavx512vnni -mavx512bf16 -mavx512vbmi)
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ARM64)$")
   # g++ would load columns so early that not all sums of a tile stay in registers. scripts/arm_mca.sh counts spills.

@@ -71,19 +71,52 @@ constexpr E4m3Table e4m3_table() {
   return table;
 }
 
+#if defined(__AVX512VBMI__)
+
+/// The lower or upper bytes of the 128 magnitudes.
+struct E4m3Bytes {
+  alignas(64) uint8_t bytes[128] = {};
+};
+constexpr E4m3Bytes e4m3_bytes(int shift) {
+  E4m3Bytes table;
+  for (int m = 0; m < 128; ++m) table.bytes[m] = static_cast<uint8_t>(e4m3_table().bits[m] >> shift);
+  return table;
+}
+
+/// Two lookups give the bytes of both words, which the compiler shares between the two.
+inline U32 e4m3_word(const U32& packed, int i) {
+  static constexpr E4m3Bytes kLow = e4m3_bytes(0), kHigh = e4m3_bytes(8);
+  const __m512i code = (__m512i)packed;
+  const U32 low =
+      (U32)_mm512_permutex2var_epi8(_mm512_load_si512(kLow.bytes), code, _mm512_load_si512(kLow.bytes + 64));
+  const U32 high =
+      (U32)_mm512_permutex2var_epi8(_mm512_load_si512(kHigh.bytes), code, _mm512_load_si512(kHigh.bytes + 64)) |
+      (packed & 0x80808080U);
+  if (i == 0) return (low & 0x00ff00ffU) | (U32)_mm512_maskz_slli_epi16(kAllLanes, (__m512i)high, 8);
+  return (U32)_mm512_maskz_srli_epi16(kAllLanes, (__m512i)low, 8) | (high & 0xff00ff00U);
+}
+
+#else
+
+inline U32 e4m3_word(const U32& packed, int i) {
+  static constexpr E4m3Table kTable = e4m3_table();
+  const __m512i code = (__m512i)(packed >> (8 * i));
+  const __m512i low =
+      _mm512_permutex2var_epi16(_mm512_load_si512(kTable.bits), code, _mm512_load_si512(kTable.bits + 32));
+  const __m512i high =
+      _mm512_permutex2var_epi16(_mm512_load_si512(kTable.bits + 64), code, _mm512_load_si512(kTable.bits + 96));
+  const __mmask32 large = _mm512_test_epi16_mask(code, _mm512_set1_epi16(0x40));
+  const U32 magnitude = (U32)_mm512_mask_blend_epi16(large, low, high);
+  return magnitude | (((U32)code << 8) & 0x80008000U);
+}
+
+#endif
+
 /// Both values of word `i`, as bf16. `zero`: their zero point in every lane, 8 without.
 template <NarrowValues Format, bool ZeroPoints>
 inline U32 bf16_word(const U32& packed, int i, const I32& zero) {
   if constexpr (Format == NarrowValues::fp8_e4m3) {
-    static constexpr E4m3Table kTable = e4m3_table();
-    const __m512i code = (__m512i)(packed >> (8 * i));
-    const __m512i low =
-        _mm512_permutex2var_epi16(_mm512_load_si512(kTable.bits), code, _mm512_load_si512(kTable.bits + 32));
-    const __m512i high =
-        _mm512_permutex2var_epi16(_mm512_load_si512(kTable.bits + 64), code, _mm512_load_si512(kTable.bits + 96));
-    const __mmask32 large = _mm512_test_epi16_mask(code, _mm512_set1_epi16(0x40));
-    const U32 magnitude = (U32)_mm512_mask_blend_epi16(large, low, high);
-    return magnitude | (((U32)code << 8) & 0x80008000U);
+    return e4m3_word(packed, i);
   } else if constexpr (ZeroPoints) {
     static constexpr NibbleTable kTable = nibble_table(Format, true);
     const U32 offset = (U32)(16 - zero);
@@ -95,15 +128,14 @@ inline U32 bf16_word(const U32& packed, int i, const I32& zero) {
   }
 }
 
+/// Whether decoding takes so few instructions and registers that every tile may do it again.
+template <NarrowValues Format>
+constexpr bool kQuickDecoding = Format == NarrowValues::int4 || Format == NarrowValues::mxfp4;
+
 #else
 
-/// Both values of word `i`, as bf16. `zero`: their zero point in every lane, 8 without.
-template <NarrowValues Format, bool ZeroPoints>
-inline U32 bf16_word(const U32& packed, int i, const I32& zero) {
-  const U32 code = packed >> (32 / kPerWord<Format> * i);
-  const U32 low = (U32)narrow_value<Format>(code, zero), high = (U32)narrow_value<Format>(code >> 16, zero);
-  return (low >> 16) | (high & 0xffff0000U);
-}
+template <NarrowValues>
+constexpr bool kQuickDecoding = false;
 
 #endif
 
@@ -117,48 +149,49 @@ inline I32 widen_bytes(const uint8_t* bytes) {
 #endif
 }
 
-/// Values [begin, end) of K to words of the compute type, [words][64].
-template <NarrowValues Format, bool ZeroPoints>
-inline void decode_chunk(const DecodedGemm& g, int64_t begin, int64_t end, uint32_t* out) {
-  constexpr int kPacked = kPerWord<Format>;
-  for (int64_t k = begin; k < end; k += kPacked) {
-    const char* w = static_cast<const char*>(g.w) + k / kPacked * kPanelWordBytes;
-    const uint8_t* zero_points = nullptr;
+/// Words of the compute type out of packed ones: F32Words for f16, Bf16Words for the others.
+template <NarrowValues Format, class Words, bool ZeroPoints>
+struct Decoder {
+  static constexpr NarrowValues kFormat = Format;
+  static constexpr int kPacked = kPerWord<Format>;                     // values in a packed word
+  static constexpr int kValues = Format == NarrowValues::f16 ? 1 : 2;  // in a word of the compute type
+  static constexpr int kWords = kPacked / kValues;
+  /// The zero points of a vector's columns for value k and its group; 8 without.
+  static inline I32 zero(const DecodedGemm& g, int64_t k, int64_t column) {
     if constexpr (ZeroPoints) {
       const int64_t group = k / g.group < g.groups ? k / g.group : g.groups - 1;
-      zero_points = g.zero_points + group * kPanelColumns;
+      return widen_bytes(g.zero_points + group * kPanelColumns + column);
     }
-    for (int64_t n = 0; n < kPanelColumns; n += kLanes) {
-      const U32 packed = load<U32>(w + n * 4);
-      I32 zero = I32{} + 8;
-      if constexpr (ZeroPoints) zero = widen_bytes(zero_points + n);
-      if constexpr (Format == NarrowValues::f16) {
-        store(out + (k - begin) * kPanelColumns + n, narrow_value<Format>(packed, zero));
-        store(out + (k - begin + 1) * kPanelColumns + n, narrow_value<Format>(packed >> 16, zero));
-      } else {
-        EPMOE_UNROLL
-        for (int i = 0; i < kPacked / 2; ++i)
-          store(out + ((k - begin) / 2 + i) * kPanelColumns + n, bf16_word<Format, ZeroPoints>(packed, i, zero));
-      }
+    return I32{} + 8;
+  }
+  static inline typename Words::Weight word(const U32& packed, int i, const I32& zero) {
+    if constexpr (Format == NarrowValues::f16) {
+      return narrow_value<Format>(packed >> (16 * i), zero);
+    } else {
+#if EPMOE_VECTOR_BYTES == 64 && defined(__AVX512BW__)
+      return Words::of(bf16_word<Format, ZeroPoints>(packed, i, zero));
+#else
+      const U32 code = packed >> (32 / kPacked * i);
+      return {narrow_value<Format>(code, zero), narrow_value<Format>(code >> 16, zero)};
+#endif
     }
   }
-}
+};
 
-/// The scales of a group as f32 [64]: where they lie, or from E8M0 into `wide`.
+/// mxfp4 has E8M0 codes, the others f32.
 template <NarrowValues Format>
-inline const float* group_scales(const DecodedGemm& g, int64_t group, float* wide) {
-  if constexpr (Format == NarrowValues::f16) {
-    return nullptr;
-  } else if constexpr (Format == NarrowValues::mxfp4) {
-    const uint8_t* codes = static_cast<const uint8_t*>(g.scales) + group * kPanelColumns;
-    for (int64_t n = 0; n < kPanelColumns; n += kLanes) {
-      const I32 code = widen_bytes(codes + n);
-      const F32 scale = select(code < 1, (F32)(U32{} + 0x00400000U), (F32)((U32)code << 23));
-      store(wide + n, select(code == 255, (F32)(U32{} + 0x7fc00000U), scale));
-    }
-    return wide;
+constexpr int64_t scale_bytes = Format == NarrowValues::mxfp4 ? 1 : 4;
+
+/// The scales of a group for a vector's columns.
+template <NarrowValues Format>
+inline F32 scale_vector(const DecodedGemm& g, int64_t group, int64_t column) {
+  const char* at = static_cast<const char*>(g.scales) + (group * kPanelColumns + column) * scale_bytes<Format>;
+  if constexpr (Format == NarrowValues::mxfp4) {
+    const I32 code = widen_bytes(reinterpret_cast<const uint8_t*>(at));
+    const F32 scale = select(code < 1, (F32)(U32{} + 0x00400000U), (F32)((U32)code << 23));
+    return select(code == 255, (F32)(U32{} + 0x7fc00000U), scale);
   } else {
-    return static_cast<const float*>(g.scales) + group * kPanelColumns;
+    return load<F32>(at);
   }
 }
 

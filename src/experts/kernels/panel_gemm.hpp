@@ -1,6 +1,7 @@
 #pragma once
 // The GEMM of some rows and one 64-column panel, for words of one format: register tiles of up to six rows, blocks of
 // K that stay in cache while the tiles pass over them, and prefetch of what comes next.
+#include "experts/kernels/tile_shape.hpp"
 #include "experts/kernels/words.hpp"
 
 namespace epmoe::kernels {
@@ -11,15 +12,6 @@ namespace {
 constexpr int64_t kBlockWords = 512;
 /// How far ahead one tile that streams through fresh weights asks for them.
 constexpr int64_t kAheadBytes = 32 * kPanelWordBytes;
-constexpr int kMaxTileRows = 6;
-constexpr int kAccumulators = EPMOE_VECTOR_REGISTERS >= 32 ? 24 : 12;
-
-/// Column vectors a tile of `rows` rows holds at once.
-constexpr int tile_vectors(int rows) {
-  int vectors = 1;
-  while (vectors * 2 * rows <= kAccumulators && vectors * 2 * kLanes <= kPanelColumns) vectors *= 2;
-  return vectors;
-}
 
 /// A span of a panel's words, and memory that is wanted soon.
 struct Block {
@@ -126,20 +118,18 @@ inline void gemm_rows(const PanelGemm& g, int tile_rows, int64_t row, int64_t ti
   }
 }
 
-/// C = sums only. Rows are cut into tiles of two neighbouring sizes, so that none is left nearly empty.
+/// C = sums only.
 template <class Words>
 inline void gemm_sums(const PanelGemm& g) {
-  const int64_t tiles = (g.rows + kMaxTileRows - 1) / kMaxTileRows;
-  const int small = static_cast<int>(g.rows / tiles);
-  const int64_t larger = g.rows - tiles * small;  // tiles with one row more
+  const RowTiles cut = cut_rows(g.rows);
   for (int64_t begin = 0; begin < g.words; begin += kBlockWords) {
     Block block{begin, begin + kBlockWords, static_cast<const char*>(g.w) + (begin + kBlockWords) * kPanelWordBytes};
     if (block.word_end >= g.words) {
       block.word_end = g.words;
       block.fetch = static_cast<const char*>(g.next);
     }
-    if (larger > 0) gemm_rows<Words>(g, small + 1, 0, larger, 0, tiles, block);
-    gemm_rows<Words>(g, small, larger * (small + 1), tiles - larger, larger, tiles, block);
+    if (cut.larger > 0) gemm_rows<Words>(g, cut.small + 1, 0, cut.larger, 0, cut.count, block);
+    gemm_rows<Words>(g, cut.small, cut.larger * (cut.small + 1), cut.count - cut.larger, cut.larger, cut.count, block);
   }
 }
 

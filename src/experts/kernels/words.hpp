@@ -23,6 +23,7 @@ struct Bf16Words {
   using Weight = I32;
   using Row = I32;
   static constexpr Rounding kRounding = Rounding::pairs;
+  static inline Weight of(const U32& word) { return (I32)word; }
   static inline Weight weight(const void* p) { return load<I32>(p); }
   static inline Row row(const void* p) { return (I32)splat_word(p); }
   static inline void add(F32& acc, const Row& a, const Weight& w) {
@@ -40,9 +41,9 @@ struct Bf16Words {  // two values a word; a product of two bf16 is exact in f32
   using Weight = Pair;
   using Row = Pair;
   static constexpr Rounding kRounding = kMultiplyAdd;
-  static inline Pair widen(const U32& word) { return {(F32)(word << 16), (F32)(word & 0xffff0000U)}; }
-  static inline Weight weight(const void* p) { return widen(load<U32>(p)); }
-  static inline Row row(const void* p) { return widen(splat_word(p)); }
+  static inline Pair of(const U32& word) { return {(F32)(word << 16), (F32)(word & 0xffff0000U)}; }
+  static inline Weight weight(const void* p) { return of(load<U32>(p)); }
+  static inline Row row(const void* p) { return of(splat_word(p)); }
   static inline void add(F32& acc, const Row& a, const Weight& w) {
     acc = multiply_add(acc, a.first, w.first);
     acc = multiply_add(acc, a.second, w.second);

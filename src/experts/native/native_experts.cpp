@@ -82,11 +82,12 @@ struct Panels {
   std::int64_t scale_bytes = 0;
   kernels::DecodedGemm decoded{};  // of panel 0, without rows
 
-  void run_narrow(std::int64_t panel, std::int64_t row, std::int64_t count, float* c) const {
+  void run_narrow(std::int64_t panel, std::int64_t row, std::int64_t count, const std::byte* next, float* c) const {
     kernels::DecodedGemm g = decoded;
     const std::int64_t column = panel * kPanelColumns;
     g.a = rows.rows + row;
     g.w = at(panel);
+    g.next = next;
     if (g.scales != nullptr) g.scales = static_cast<const std::byte*>(g.scales) + column * g.groups * scale_bytes;
     if (g.zero_points != nullptr) g.zero_points += column * g.groups;
     g.c = c;
@@ -100,7 +101,7 @@ struct Panels {
   /// `next`: the panel whose weights the same worker wants after this one, or null.
   void run(void (*gemm)(const kernels::PanelGemm&), std::int64_t panel, std::int64_t row, std::int64_t count,
            const std::byte* next, float* c) const {
-    if (narrow != nullptr) return run_narrow(panel, row, count, c);
+    if (narrow != nullptr) return run_narrow(panel, row, count, next, c);
     kernels::PanelGemm g;
     g.a = rows.rows + row;
     g.w = matrix + panel * panel_bytes;

@@ -23,9 +23,9 @@ BenchFormat plain(ComputeType compute, double weight_bits) {
   return format;
 }
 
-BenchFormat narrow(const WeightFormat& weights) {
-  const QuantConfig quant = QuantConfig::for_weights(weights);
-  BenchFormat format{std::string(name(weights)), quant, default_dispatch_type(quant.compute), dot_of(quant.compute)};
+BenchFormat narrow(const QuantConfig& quant) {
+  const WeightFormat& weights = quant.weights;
+  BenchFormat format{name(quant), quant, default_dispatch_type(quant.compute), dot_of(quant.compute)};
   format.scale_rows = weights.block_rows;
   format.scale_cols = weights.block_cols;
   switch (weights.values) {
@@ -65,7 +65,7 @@ const std::vector<BenchFormat>& bench_formats() {
   static const std::vector<BenchFormat> formats = [] {
     std::vector<BenchFormat> all{plain(ComputeType::f32, 32.0), plain(ComputeType::bf16, 16.0),
                                  plain(ComputeType::int8, 8.0)};
-    for (const WeightFormat& weights : narrow_weight_formats()) all.push_back(narrow(weights));
+    for (const QuantConfig& quant : narrow_quant_configs()) all.push_back(narrow(quant));
     return all;
   }();
   return formats;

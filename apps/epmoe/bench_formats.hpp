@@ -22,7 +22,7 @@ struct BenchFormat {
   /// The fewest bytes one expert takes: its matrices with their scales, each scale once, without padding.
   [[nodiscard]] double expert_bytes(const MoeConfig& shape) const;
 };
-/// f32, bf16, int8 (W8A8), then all narrow formats that the library stores.
+/// f32, bf16, int8 (W8A8), then all narrow formats that the library stores; "_a8" where int4 weights meet int8 rows.
 const std::vector<BenchFormat>& bench_formats();
 
 }  // namespace epmoe::cli

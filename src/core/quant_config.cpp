@@ -79,9 +79,10 @@ ScaleConfig narrow_scales(const WeightFormat& format) {
 void validate_narrow(const QuantConfig& config) {
   config.weights.validate();
   const ComputeType wanted = config.weights.values == WeightValues::f16 ? ComputeType::f32 : ComputeType::bf16;
-  if (config.compute != wanted)
+  const bool int4 = config.weights.values == WeightValues::int4;
+  if (config.compute != wanted && !(int4 && config.compute == ComputeType::int8))
     refuse("compute", std::string(name(config.compute)),
-           fmt::format("{} for {} weights", name(wanted), name(config.weights)));
+           fmt::format("{}{} for {} weights", name(wanted), int4 ? " or int8" : "", name(config.weights)));
   const ScaleConfig scale = narrow_scales(config.weights);
   const std::pair<const char*, const ScaleConfig&> operands[] = {{"w1", config.w1}, {"w2", config.w2}};
   for (const auto& [operand, found] : operands) {
@@ -152,6 +153,14 @@ QuantConfig QuantConfig::for_weights(const WeightFormat& format) {
   return config;
 }
 
+QuantConfig QuantConfig::for_weights_and_int8_rows(const WeightFormat& format) {
+  QuantConfig config = for_weights(format);
+  config.compute = ComputeType::int8;
+  config.a1.granularity = config.a2.granularity = Granularity::per_token;
+  config.validate();
+  return config;
+}
+
 void QuantConfig::validate() const {
   if (weights.narrow()) validate_narrow(*this);
   const struct {
@@ -179,6 +188,20 @@ void QuantConfig::validate() const {
                    {"g2_alpha", g2_alpha}};
   for (const auto& [field, value] : two_level)
     if (value) refuse(field, fmt::format("{}", *value), "none: no two-level format is built");
+}
+
+std::string name(const QuantConfig& config) {
+  if (!config.weights.narrow()) return std::string(name(config.compute));
+  return fmt::format("{}{}", name(config.weights), config.compute == ComputeType::int8 ? "_a8" : "");
+}
+
+std::vector<QuantConfig> narrow_quant_configs() {
+  std::vector<QuantConfig> configs;
+  for (const WeightFormat& format : narrow_weight_formats()) {
+    configs.push_back(QuantConfig::for_weights(format));
+    if (format.values == WeightValues::int4) configs.push_back(QuantConfig::for_weights_and_int8_rows(format));
+  }
+  return configs;
 }
 
 double tolerance(ComputeType compute) {

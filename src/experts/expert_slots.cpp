@@ -59,7 +59,7 @@ Part part_of(const PackedLayout& layout, std::byte* slot, int part) {
          nullptr,
          part == 2 ? layout.hidden : layout.intermediate,
          part == 2 ? layout.intermediate : layout.hidden};
-  if (layout.compute == ComputeType::int8) {
+  if (layout.compute == ComputeType::int8 && !layout.weights.narrow()) {
     p.scales = reinterpret_cast<float*>(slot + layout.scale_offset()) + columns;
     p.column_sums = reinterpret_cast<std::int32_t*>(slot + layout.column_sum_offset()) + columns;
   }
@@ -226,8 +226,8 @@ ExpertSlots::ExpertSlots(const PackedLayout& layout, std::int64_t slots, std::in
                                   layout.intermediate, slots, spare_slots));
   if (layout.word_bytes != 4 && layout.word_bytes != 8)
     throw ConfigError(fmt::format("expert slots: words of {} bytes, wanted 4 or 8", layout.word_bytes));
-  if (layout.weights.narrow() && (layout.word_bytes != 4 || layout.compute == ComputeType::int8))
-    throw ConfigError("expert slots: narrow weights want words of 4 bytes and f32 or bf16 compute");
+  if (layout.weights.narrow() && layout.word_bytes != 4)
+    throw ConfigError(fmt::format("expert slots: narrow weights with words of {} bytes, wanted 4", layout.word_bytes));
   memory_ = AlignedBuffer((slots + spare_slots) * layout.slot_bytes());
   for (std::int64_t s = 0; s < slots + spare_slots; ++s) physical_.push_back(s);
 }

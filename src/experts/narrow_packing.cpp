@@ -13,12 +13,13 @@ constexpr std::int64_t kColumns = 64;
 
 /// Where things of one part lie.
 struct Place {
-  std::int64_t n, k, padded_k, bits, groups, group, values_offset, scale_offset, zero_offset;
+  std::int64_t n, k, padded_k, bits, parallel, groups, group, values_offset, scale_offset, zero_offset;
   Place(const PackedLayout& layout, int part)
       : n(part == 2 ? layout.hidden : layout.intermediate),
         k(part == 2 ? layout.intermediate : layout.hidden),
         padded_k(layout.padded_k(k)),
         bits(layout.weight_bits()),
+        parallel(layout.compute == ComputeType::int8 ? 4 : 2),
         groups(layout.groups(k)),
         group(layout.weights.block_cols == 0 ? padded_k : layout.weights.block_cols),
         values_offset(part == 0   ? layout.gate_offset()
@@ -32,7 +33,7 @@ struct Place {
   }
   [[nodiscard]] unsigned shift(std::int64_t col) const {
     const std::int64_t in_word = col % (32 / bits);
-    return static_cast<unsigned>(in_word % 2 * 16 + in_word / 2 * bits);
+    return static_cast<unsigned>(in_word % parallel * (32 / parallel) + in_word / parallel * bits);
   }
   [[nodiscard]] std::int64_t scale(std::int64_t row, std::int64_t col) const {
     return (row / kColumns * groups + std::min(col / group, groups - 1)) * kColumns + row % kColumns;

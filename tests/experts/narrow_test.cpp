@@ -53,9 +53,13 @@ TEST(NarrowFloats, E2m1AndE8m0) {
 constexpr std::int64_t kSizes[] = {1, 7, 31, 32, 33, 80, 96, 176, 511};
 constexpr std::int64_t kRows[] = {1, 2, 3, 4, 5, 6, 7, 8, 17, 33, 65};
 
-ExpertsConfig config_of(const WeightFormat& format, Shape shape, bool biases, std::int64_t experts) {
+QuantConfig quant_of(std::string_view weights) {
+  return QuantConfig::for_weights(*parse_weight_format(weights));
+}
+
+ExpertsConfig config_of(const QuantConfig& format, Shape shape, bool biases, std::int64_t experts) {
   ExpertsConfig config = experts_config(shape, ComputeType::bf16, Activation::silu, biases, experts);
-  config.quant = QuantConfig::for_weights(format);
+  config.quant = format;
   config.quant.w1_bias = config.quant.w2_bias = biases;
   return config;
 }
@@ -66,7 +70,7 @@ PackedLayout layout_of(const ExpertsConfig& config) {
 }
 
 TEST(NarrowSlots, UnpackingGivesTheQuantisedWeightsExactly) {
-  for (const WeightFormat& format : narrow_weight_formats())
+  for (const QuantConfig& format : narrow_quant_configs())
     for (const std::int64_t hidden : kSizes)
       for (const std::int64_t intermediate : {std::int64_t{1}, std::int64_t{65}, std::int64_t{176}}) {
         const Shape shape{hidden, intermediate};
@@ -74,7 +78,7 @@ TEST(NarrowSlots, UnpackingGivesTheQuantisedWeightsExactly) {
         const ExpertSlots slots = experts.pack(layout_of(config_of(format, shape, false, 1)));
         std::vector<float> found(static_cast<std::size_t>(hidden * intermediate)), wanted(found.size());
         const auto same = [&](ConstMatrixView source) {
-          const QuantizedMatrix q = quantize_matrix(format, source);
+          const QuantizedMatrix q = quantize_matrix(format.weights, source);
           for (std::int64_t r = 0; r < q.rows; ++r) dequantize_row(q, r, wanted.data() + r * q.cols);
           return std::memcmp(found.data(), wanted.data(), found.size() * 4) == 0;
         };
@@ -89,7 +93,7 @@ TEST(NarrowSlots, UnpackingGivesTheQuantisedWeightsExactly) {
 
 TEST(NarrowExperts, MatchTheReferenceThatQuantisesAlike) {
   std::size_t turn = 0;
-  for (const WeightFormat& format : narrow_weight_formats())
+  for (const QuantConfig& format : narrow_quant_configs())
     for (std::size_t i = 0; i < 11; ++i, ++turn) {
       const Shape shape{kSizes[(turn * 5 + i) % 9], kSizes[(turn * 7 + 2 * i) % 9]};
       const std::int64_t rows = kRows[i], experts = turn % 3 == 0 ? 8 : turn % 3;
@@ -116,10 +120,10 @@ TEST(NarrowExperts, MatchTheReferenceThatQuantisesAlike) {
 }
 
 TEST(NarrowExperts, RefusalsNameTheField) {
-  ExpertsConfig config = config_of(*parse_weight_format("int4_g128"), {64, 64}, false, 1);
+  ExpertsConfig config = config_of(quant_of("int4_g128"), {64, 64}, false, 1);
   config.quant.compute = ComputeType::f32;
   EXPECT_THROW(config.quant.validate(), ConfigError);
-  config = config_of(*parse_weight_format("mxfp4"), {64, 64}, false, 1);
+  config = config_of(quant_of("mxfp4"), {64, 64}, false, 1);
   config.quant.w2.block_cols = 64;
   EXPECT_THROW(config.quant.validate(), ConfigError);
   WeightFormat odd = *parse_weight_format("int4_g128");
@@ -127,7 +131,7 @@ TEST(NarrowExperts, RefusalsNameTheField) {
   EXPECT_THROW(odd.validate(), ConfigError);
   for (const BackendInfo& backend : backends())
     if (backend.name == "onednn") {
-      const Verdict verdict = backend.supports(config_of(*parse_weight_format("fp8_block"), {64, 64}, false, 1));
+      const Verdict verdict = backend.supports(config_of(quant_of("fp8_block"), {64, 64}, false, 1));
       EXPECT_FALSE(verdict);
       EXPECT_NE(verdict.reason.find("fp8_block"), std::string::npos);
     }

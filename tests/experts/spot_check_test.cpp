@@ -45,7 +45,7 @@ struct Case {
 std::vector<QuantConfig> all_formats() {
   std::vector<QuantConfig> all;
   for (const ComputeType compute : kComputeTypes) all.push_back(QuantConfig::for_compute(compute));
-  for (const WeightFormat& weights : narrow_weight_formats()) all.push_back(QuantConfig::for_weights(weights));
+  for (const QuantConfig& format : narrow_quant_configs()) all.push_back(format);
   return all;
 }
 

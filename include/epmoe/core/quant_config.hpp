@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "epmoe/core/dtype.hpp"
 #include "epmoe/core/weight_format.hpp"
@@ -56,9 +57,16 @@ struct QuantConfig {
   static QuantConfig for_compute(ComputeType compute);
   /// Weights stored narrow, multiplied in what their format is multiplied in: f32 for f16, else bf16.
   static QuantConfig for_weights(const WeightFormat& format);
+  /// W4A8: int4 weights meet rows that are quantised per token as int8 compute does it. A group's sum is exact.
+  static QuantConfig for_weights_and_int8_rows(const WeightFormat& format);
   /// Throws ConfigError naming the field that no experts part here can honour.
   void validate() const;
 };
+
+/// What the weights are called: "bf16", "int8", "fp8_block", "int4_g128", "int4_g128_a8" with int8 rows.
+std::string name(const QuantConfig& config);
+/// Every narrow weight format, int4 ones with bf16 and with int8 rows.
+std::vector<QuantConfig> narrow_quant_configs();
 
 /// Relative L2 error against the f64 reference that quantises alike that a result may have.
 double tolerance(ComputeType compute);

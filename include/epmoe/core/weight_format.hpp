@@ -6,14 +6,14 @@
 #include <vector>
 
 /// How expert weights are stored where that is narrower than what is multiplied in ("W4A16": 4-bit weights, 16-bit
-/// rows). The values stay narrow in memory and are decoded while the GEMM runs.
+/// rows; "W4A8": 8-bit rows). The values stay narrow in memory and are decoded while the GEMM runs.
 namespace epmoe {
 
 enum class WeightValues : std::uint8_t {
   as_compute,  ///< f32, bf16 or int8 per channel, as ComputeType says
   f16,         ///< multiplied in f32
   fp8_e4m3,    ///< 1-4-3 bits, no infinities, largest value 448; multiplied in bf16
-  int4,        ///< codes 0..15 meaning code - 8, or code - zero point; multiplied in bf16
+  int4,        ///< codes 0..15 meaning code - 8, or code - zero point; multiplied in bf16, or in int8 if asked
   mxfp4,       ///< E2M1 values with one power-of-two scale (E8M0) per 32; multiplied in bf16
 };
 

@@ -25,12 +25,15 @@ struct PackedLayout {
   bool biases = false;
   bool gated = true;            ///< false: no up matrix, and no columns of one
   std::int64_t word_bytes = 4;  ///< 4 or 8; 4 for narrow weights
-  WeightFormat weights{};       ///< narrow: matrices are [N/64][K/p][64] 4-byte words of p = 2, 4 or 8 values, value
-                                ///< 2 i + h of a word at place i of its half h
+  /// Narrow: matrices are [N/64][K/p][64] 4-byte words of p = 2, 4 or 8 values, value 2 i + h of a word at place i of
+  /// its half h; where rows are int8, value 4 i + b at place i of its byte b.
+  WeightFormat weights{};
   [[nodiscard]] std::int64_t v() const;
   [[nodiscard]] std::int64_t element_bytes() const;
   [[nodiscard]] std::int64_t padded_n(std::int64_t n) const { return round_up(n, 64); }
-  [[nodiscard]] std::int64_t padded_k(std::int64_t k) const { return round_up(k, 16 * v()); }
+  [[nodiscard]] std::int64_t padded_k(std::int64_t k) const {
+    return round_up(k, weights.narrow() ? 512 / std::max<std::int64_t>(16, 8 * element_bytes()) : 16 * v());
+  }
   [[nodiscard]] std::int64_t matrix_bytes(std::int64_t n, std::int64_t k) const {
     return padded_n(n) * padded_k(k) * weight_bits() / 8;
   }

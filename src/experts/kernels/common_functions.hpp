@@ -13,6 +13,7 @@ constexpr KernelFunctions common_functions() {
   functions.round_bf16 = round_bf16;
   functions.max_magnitude = max_magnitude;
   functions.round_int8 = round_int8;
+  functions.part_sums = part_sums;
   functions.exp = exp_array;
   functions.erf = erf_array;
   return functions;

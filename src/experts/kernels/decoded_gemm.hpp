@@ -10,7 +10,6 @@
 namespace epmoe::kernels {
 namespace {
 
-constexpr int64_t kPartValues = 128;
 constexpr int64_t kRowsInRegisters = 4;  // with more rows, slow decoding is better done once for all
 constexpr int kPanelVectors = static_cast<int>(kPanelColumns) / kLanes;
 
@@ -20,9 +19,12 @@ struct Part {
 };
 
 /// The panel's parts, one after the other.
+inline int64_t part_size(const DecodedGemm& g) {
+  return g.group < kPartValues ? g.group : kPartValues;
+}
 inline Part part_at(const DecodedGemm& g, int64_t begin) {
-  const int64_t size = g.group < kPartValues ? g.group : kPartValues;
-  return {begin, begin + size < g.k ? begin + size : g.k};
+  const int64_t end = begin + part_size(g);
+  return {begin, end < g.k ? end : g.k};
 }
 
 /// The scales of a part that is a group; they lie in a stream of their own, so those of a later one are fetched.
@@ -34,34 +36,44 @@ inline void fetch_scales(const DecodedGemm& g, const Part& part) {
   for (int64_t line = 0; line < kBytes; line += 64) __builtin_prefetch(scales + line, 0, 3);
 }
 
-/// C (+)= sums, scaled if the part is a group.
-template <NarrowValues Format, int Rows, int Vectors>
+/// C (+)= a part's sums, scaled if the part is a group.
+template <class Decode, int Rows, int Vectors>
 inline void join(const DecodedGemm& g, const Part& part, int64_t row, int64_t column,
                  const F32 (&sums)[Rows][Vectors]) {
-  float* c = g.c + row * g.c_stride + column;
-  if (g.groups > 1) {
-    F32 scale[Vectors];
+  F32 scale[Vectors];
+  const bool scaled = g.groups > 1;
+  EPMOE_UNROLL
+  for (int v = 0; v < Vectors; ++v)
+    scale[v] = scaled ? scale_vector<Decode::kFormat>(g, part.begin / g.group, column + v * kLanes) : splat(1.0F);
+  EPMOE_UNROLL
+  for (int r = 0; r < Rows; ++r) {
+    float* c = g.c + (row + r) * g.c_stride + column;
     EPMOE_UNROLL
-    for (int v = 0; v < Vectors; ++v) scale[v] = scale_vector<Format>(g, part.begin / g.group, column + v * kLanes);
-    EPMOE_UNROLL
-    for (int r = 0; r < Rows; ++r) {
-      EPMOE_UNROLL
-      for (int v = 0; v < Vectors; ++v) {
-        float* to = c + r * g.c_stride + v * kLanes;
-        const F32 sum = sums[r][v] * scale[v];
-        store(to, part.begin == 0 ? sum : load<F32>(to) + sum);
-      }
-    }
-  } else {
-    EPMOE_UNROLL
-    for (int r = 0; r < Rows; ++r) {
-      EPMOE_UNROLL
-      for (int v = 0; v < Vectors; ++v) {
-        float* to = c + r * g.c_stride + v * kLanes;
-        store(to, part.begin == 0 ? sums[r][v] : load<F32>(to) + sums[r][v]);
-      }
+    for (int v = 0; v < Vectors; ++v) {
+      const F32 sum = sums[r][v] * scale[v];
+      store(c + v * kLanes, part.begin == 0 ? sum : load<F32>(c + v * kLanes) + sum);
     }
   }
+}
+
+/// Sums of codes and int8 rows lose the zero point times the row's sum. All of it is exact in f32: a part has at most
+/// 128 products of at most 15 * 128.
+template <class Decode, int Rows, int Vectors>
+inline void join(const DecodedGemm& g, const Part& part, int64_t row, int64_t column,
+                 const I32 (&sums)[Rows][Vectors]) {
+  F32 zero[Vectors], floats[Rows][Vectors];
+  EPMOE_UNROLL
+  for (int v = 0; v < Vectors; ++v)
+    zero[v] = __builtin_convertvector(Decode::zero(g, part.begin, column + v * kLanes), F32);
+  EPMOE_UNROLL
+  for (int r = 0; r < Rows; ++r) {
+    int32_t row_sum;
+    __builtin_memcpy(&row_sum, static_cast<const int8_t*>(g.a[row + r]) + g.k + part.begin / part_size(g) * 4, 4);
+    const F32 offset = splat(static_cast<float>(row_sum));
+    EPMOE_UNROLL
+    for (int v = 0; v < Vectors; ++v) floats[r][v] = __builtin_convertvector(sums[r][v], F32) - zero[v] * offset;
+  }
+  join<Decode>(g, part, row, column, floats);
 }
 
 /// Packed memory as far ahead of a part as memory needs to answer, and past the parts that are read side by side: of
@@ -84,7 +96,7 @@ template <class Words, class Decode, int Rows, int Parts>
   constexpr int kVectors = tile_vectors(Rows * Parts);
   const int64_t length = first.end - first.begin, steps = length / Decode::kPacked;
   for (int64_t column = 0; column < kPanelColumns; column += kVectors * kLanes) {
-    F32 acc[Parts][Rows][kVectors] = {};
+    typename Words::Accumulator acc[Parts][Rows][kVectors] = {};
     const char* w[Parts];
     const char* a[Parts][Rows];
     I32 zero[Parts][kVectors];
@@ -126,7 +138,7 @@ template <class Words, class Decode, int Rows, int Parts>
     EPMOE_UNROLL
     for (int p = 0; p < Parts; ++p) {
       const int64_t begin = first.begin + p * length;
-      join<Decode::kFormat>(g, {begin, begin + length}, row, column, acc[p]);
+      join<Decode>(g, {begin, begin + length}, row, column, acc[p]);
     }
   }
 }
@@ -188,7 +200,7 @@ template <class Words, class Decode, int Rows, bool Fetch>
                                 int64_t row, int first_vector, const char* fetch) {
   constexpr int kVectors = tile_vectors(Rows);
   constexpr int64_t kFetchBytes = kPanelWordBytes / Decode::kWords;  // packed bytes of one word
-  F32 acc[Rows][kVectors] = {};
+  typename Words::Accumulator acc[Rows][kVectors] = {};
   const char* a[Rows];
   EPMOE_UNROLL
   for (int r = 0; r < Rows; ++r) a[r] = static_cast<const char*>(g.a[row + r]) + part.begin / Decode::kValues * 4;
@@ -209,7 +221,7 @@ template <class Words, class Decode, int Rows, bool Fetch>
       for (int v = 0; v < kVectors; ++v) Words::add(acc[r][v], value, weight[v]);
     }
   }
-  join<Decode::kFormat>(g, part, row, first_vector * kLanes, acc);
+  join<Decode>(g, part, row, first_vector * kLanes, acc);
 }
 
 template <class Words, class Decode>
@@ -231,48 +243,56 @@ inline void tiles_of_decoded(const DecodedGemm& g) {
   }
 }
 
-/// What is left once all parts have joined: the scale that all of K shares, and the bias.
+/// What is left once all parts have joined: the scale that all of K shares, those of int8 rows, and the bias.
 template <NarrowValues Format>
 inline void finish(const DecodedGemm& g) {
   const bool scaled = g.groups == 1 && g.scales != nullptr;
-  if (!scaled && g.bias == nullptr) return;
+  if (!scaled && g.row_scale == nullptr && g.bias == nullptr) return;
   for (int64_t n = 0; n < kPanelColumns; n += kLanes) {
     const F32 scale = scaled ? scale_vector<Format>(g, 0, n) : splat(1.0F);
     for (int64_t r = 0; r < g.rows; ++r) {
       float* c = g.c + r * g.c_stride + n;
       F32 sum = load<F32>(c);
       if (scaled) sum = sum * scale;
+      if (g.row_scale != nullptr) sum = sum * splat(g.row_scale[r]);
       if (g.bias != nullptr) sum = sum + load<F32>(g.bias + n);
       store(c, sum);
     }
   }
 }
 
-template <class Words, NarrowValues Format, bool ZeroPoints = false>
-inline void decoded_gemm(const DecodedGemm& g) {
-  using Decode = Decoder<Format, Words, ZeroPoints>;
+template <class Words, class Decode, bool Quick>
+inline void sum_parts(const DecodedGemm& g) {
   if (g.rows == 1)
     pairs_of_parts<Words, Decode, 1>(g);
   else if (g.rows == 2)
     pairs_of_parts<Words, Decode, 2>(g);
-  else if (kQuickDecoding<Format> || g.rows <= kRowsInRegisters)
+  else if (Quick || g.rows <= kRowsInRegisters)
     tiles_in_registers<Words, Decode>(g);
-  else if constexpr (!kQuickDecoding<Format>)
+  else if constexpr (!Quick)
     tiles_of_decoded<Words, Decode>(g);
-  finish<Format>(g);
+  finish<Decode::kFormat>(g);
+}
+
+template <class Words, NarrowValues Format, bool ZeroPoints = false>
+inline void sum_floats(const DecodedGemm& g) {
+  sum_parts<Words, Decoder<Format, Words, ZeroPoints>, kQuickDecoding<Format>>(g);
+}
+
+void gemm_int4(const DecodedGemm& g) {
+  const bool zero_points = g.zero_points != nullptr;
+  if (g.row_scale != nullptr)
+    zero_points ? sum_parts<Int4Words, Int4Decoder<true>, true>(g) : sum_parts<Int4Words, Int4Decoder<false>, true>(g);
+  else
+    zero_points ? sum_floats<Bf16Words, NarrowValues::int4, true>(g) : sum_floats<Bf16Words, NarrowValues::int4>(g);
 }
 
 void gemm_decoded(const DecodedGemm& g) {
   switch (g.values) {
-    case NarrowValues::f16: decoded_gemm<F32Words, NarrowValues::f16>(g); break;
-    case NarrowValues::fp8_e4m3: decoded_gemm<Bf16Words, NarrowValues::fp8_e4m3>(g); break;
-    case NarrowValues::int4:
-      if (g.zero_points != nullptr)
-        decoded_gemm<Bf16Words, NarrowValues::int4, true>(g);
-      else
-        decoded_gemm<Bf16Words, NarrowValues::int4>(g);
-      break;
-    case NarrowValues::mxfp4: decoded_gemm<Bf16Words, NarrowValues::mxfp4>(g); break;
+    case NarrowValues::f16: sum_floats<F32Words, NarrowValues::f16>(g); break;
+    case NarrowValues::fp8_e4m3: sum_floats<Bf16Words, NarrowValues::fp8_e4m3>(g); break;
+    case NarrowValues::int4: gemm_int4(g); break;
+    case NarrowValues::mxfp4: sum_floats<Bf16Words, NarrowValues::mxfp4>(g); break;
   }
 }
 

@@ -195,6 +195,24 @@ void round_int8(const float* in, int64_t n, float scale, uint8_t flip, uint8_t* 
   });
 }
 
+void part_sums(const int8_t* in, int64_t n, int64_t part, int32_t* sums) {
+  constexpr int64_t kBytes = 16;
+  using Bytes [[gnu::vector_size(kBytes)]] = int8_t;
+  using Wide [[gnu::vector_size(2 * kBytes)]] = int16_t;
+  for (int64_t begin = 0; begin < n; begin += part, ++sums) {
+    const int64_t end = begin + part < n ? begin + part : n;
+    Wide wide{};  // at most 32 times the largest byte in each of 16 sums
+    int32_t sum = 0;
+    for (int64_t i = begin; i < end;) {
+      for (int64_t stop = i + 32 * kBytes < end ? i + 32 * kBytes : end; i < stop; i += kBytes)
+        wide += __builtin_convertvector(load<Bytes>(in + i), Wide);
+      for (int lane = 0; lane < kBytes; ++lane) sum += wide[lane];
+      wide = Wide{};
+    }
+    *sums = sum;
+  }
+}
+
 void exp_array(const float* in, int64_t n, float* out) {
   map(in, n, [out](const F32& value, int64_t i, int64_t count) {
     const F32 result = exp_vector(value);

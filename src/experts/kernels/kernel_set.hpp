@@ -31,11 +31,16 @@ struct PanelGemm {
 
 enum class NarrowValues : uint8_t { f16, fp8_e4m3, int4, mxfp4 };
 
-/// PanelGemm for weights stored narrower than they are multiplied: f32 rows for f16, else bf16. The panel is
-/// [K/p][64] words of 4 bytes with p = 2, 4 or 8 values: value 2 i + h at place i of half h.
+/// K is summed in parts of so many values where weights are narrow: a group, or a piece of a longer one.
+constexpr int64_t kPartValues = 128;
+
+/// PanelGemm for weights stored narrower than they are multiplied: f32 rows for f16, else bf16; int8 rows for int4
+/// weights if they have scales. The panel is [K/p][64] words of 4 bytes with p = 2, 4 or 8 values: value 2 i + h at
+/// place i of half h, or value 4 i + b at place i of byte b for int8 rows.
 struct DecodedGemm {
   NarrowValues values = NarrowValues::int4;
-  const void* const* a = nullptr;  ///< [rows] pointers to rows of k values
+  const void* const* a = nullptr;  ///< [rows] pointers to rows of k values, int8: then int32 sums of their parts
+  const float* row_scale = nullptr;  ///< int8 rows: [rows]
   const void* w = nullptr;
   const void* next = nullptr;            ///< the panel that is wanted next, or null: its beginning is fetched ahead
   const void* scales = nullptr;          ///< [groups][64] f32, E8M0 codes for mxfp4; null for f16
@@ -93,6 +98,8 @@ struct KernelFunctions {
   int32_t (*max_magnitude)(const float* in, int64_t n);
   /// out = nearest even of in / scale within +-127, NaN gives 0; every byte XOR `flip`.
   void (*round_int8)(const float* in, int64_t n, float scale, uint8_t flip, uint8_t* out);
+  /// sums[i] = those of in[i * part ...], up to n; part and n are multiples of 32.
+  void (*part_sums)(const int8_t* in, int64_t n, int64_t part, int32_t* sums);
   void (*exp)(const float* in, int64_t n, float* out);  ///< <= 1.1 ulp (half a step more among subnormals)
   void (*erf)(const float* in, int64_t n, float* out);  ///< absolute error <= 4e-7
   Rounding f32_rounding = Rounding::separate;

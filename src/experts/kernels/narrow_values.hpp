@@ -2,7 +2,7 @@
 // Narrow codes to words of bf16 or f32, exactly and without their scales: a portable form, and tables held in registers
 // where the level permutes 16-bit lanes. Value 2 i + h of a packed word lies in half h of its bits, at place i there,
 // so that one shift brings both values of a bf16 word to the bottom of its halves.
-#include "experts/kernels/vectors.hpp"
+#include "experts/kernels/words.hpp"
 
 namespace epmoe::kernels {
 namespace {
@@ -175,6 +175,19 @@ struct Decoder {
       return {narrow_value<Format>(code, zero), narrow_value<Format>(code >> 16, zero)};
 #endif
     }
+  }
+};
+
+/// int4 codes in bytes, for int8 rows; their zero points are taken off the sums.
+template <bool ZeroPoints>
+struct Int4Decoder {
+  static constexpr NarrowValues kFormat = NarrowValues::int4;
+  static constexpr int kPacked = 8, kValues = 4, kWords = 2;
+  static inline I32 zero(const DecodedGemm& g, int64_t k, int64_t column) {
+    return Decoder<kFormat, Int4Words, ZeroPoints>::zero(g, k, column);
+  }
+  static inline typename Int4Words::Weight word(const U32& packed, int i, const I32&) {
+    return Int4Words::of((packed >> (4 * i)) & 0x0f0f0f0fU);
   }
 };
 

@@ -91,5 +91,38 @@ struct Int8Words {  // four values a word, as two vectors of 16 bits: bytes 0 an
 
 #endif
 
+/// int4 codes in bytes, unsigned, meet signed rows.
+struct Int4Words {
+  using Accumulator = I32;
+#if (EPMOE_VECTOR_BYTES == 64 && (defined(__AVX512BW__))) || (EPMOE_VECTOR_BYTES == 32 && defined(__AVX2__)) || \
+    (EPMOE_VECTOR_BYTES == 16 && defined(__ARM_FEATURE_DOTPROD))
+  using Weight = I32;
+  using Row = I32;
+  static inline Weight of(const U32& codes) { return (I32)codes; }
+  static inline Row row(const void* p) { return (I32)splat_word(p); }
+  static inline void add(I32& acc, const Row& a, const Weight& w) {
+#if EPMOE_VECTOR_BYTES == 64 && defined(__AVX512VNNI__)
+    acc = (I32)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)w, (__m512i)a);
+#elif EPMOE_VECTOR_BYTES == 32 && defined(__AVXVNNI__)
+    acc = (I32)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)w, (__m256i)a);
+#elif EPMOE_VECTOR_BYTES == 64  // a pair's sum is at most 2 * 15 * 128
+    acc += multiply_pairs((I16)_mm512_maddubs_epi16((__m512i)w, (__m512i)a), I16{} + 1);
+#elif EPMOE_VECTOR_BYTES == 32
+    acc += multiply_pairs((I16)_mm256_maddubs_epi16((__m256i)w, (__m256i)a), I16{} + 1);
+#else
+    acc = (I32)vdotq_s32((int32x4_t)acc, (int8x16_t)w, (int8x16_t)a);
+#endif
+  }
+#else
+  using Weight = Int8Words::Pair;
+  using Row = Int8Words::Pair;
+  static inline Weight of(const U32& codes) {
+    return {(I16)(codes & 0x00ff00ffU), (I16)((codes >> 8) & 0x00ff00ffU)};
+  }
+  static inline Row row(const void* p) { return Int8Words::widen(splat_word(p)); }
+  static inline void add(I32& acc, const Row& a, const Weight& w) { Int8Words::add(acc, a, w); }
+#endif
+};
+
 }  // namespace
 }  // namespace epmoe::kernels

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "experts/backends.hpp"
 #include "experts/batch_rows.hpp"
 
 namespace epmoe::native {
@@ -11,11 +12,33 @@ namespace {
 
 constexpr std::int64_t kPaddingBytes = 64;  // K is padded to this, whatever the type
 
-void pad_row(const RowConversion& conversion, const RowStore& store, std::byte* row, std::int64_t used) {
+bool has_part_sums(const PackedLayout& packed) {
+  return packed.compute == ComputeType::int8 && packed.weights.narrow();
+}
+
+std::int64_t part_values(const PackedLayout& packed) {
+  const std::int64_t group = packed.weights.block_cols;
+  return group == 0 ? kernels::kPartValues : std::min(group, kernels::kPartValues);
+}
+
+/// What follows the n values of a row.
+void finish_row(const RowConversion& conversion, const RowStore& store, std::byte* row, std::int64_t n) {
+  const std::int64_t used = conversion.bytes(n);
   std::memset(row + used, conversion.flip, static_cast<std::size_t>(store.stride_bytes - used));
+  const PackedLayout packed = experts::packed_layout_of(conversion.config);
+  if (!has_part_sums(packed)) return;
+  const std::int64_t padded = packed.padded_k(n);
+  conversion.kernels.part_sums(reinterpret_cast<const std::int8_t*>(row), padded, part_values(packed),
+                               reinterpret_cast<std::int32_t*>(row + padded));
 }
 
 }  // namespace
+
+std::int64_t row_bytes(const PackedLayout& packed, std::int64_t n) {
+  const std::int64_t padded = packed.padded_k(n);
+  const std::int64_t sums = has_part_sums(packed) ? ceil_div(padded, part_values(packed)) : 0;
+  return round_up(padded * packed.element_bytes() + 4 * sums, kPaddingBytes);
+}
 
 void gather(const RowConversion& conversion, const ExpertBatch& batch, const ExpertIndex& index, const RowStore& store,
             const GatherScratch& scratch, const GemmRows& to, const ExecutionContext& context) {
@@ -23,7 +46,8 @@ void gather(const RowConversion& conversion, const ExpertBatch& batch, const Exp
   const BatchRows from(batch, index);
   const std::int64_t used_bytes = conversion.bytes(batch.hidden);
   // Behind a row that needs padding lies something else, which times a padding weight of 0 may be NaN.
-  const bool in_place = conversion.unchanged(batch.type) && used_bytes % kPaddingBytes == 0;
+  const bool in_place = conversion.unchanged(batch.type) && used_bytes % kPaddingBytes == 0 &&
+                        !has_part_sums(experts::packed_layout_of(conversion.config));
   std::vector<float> scales(static_cast<std::size_t>(to.scales != nullptr ? index.rows : 0));
   const auto body = [&](std::int64_t task, int) {
     const std::int64_t end = std::min((task + 1) * kRowsPerTask, index.rows);
@@ -34,7 +58,7 @@ void gather(const RowConversion& conversion, const ExpertBatch& batch, const Exp
       const RowSource source{batch.type, from.row(row), batch.type == DispatchType::int8 ? from.scale(row) : 1.0F};
       std::byte* out = store.data + i * store.stride_bytes;
       const float scale = conversion.convert(source, out, scratch.rows + task * scratch.stride);
-      pad_row(conversion, store, out, used_bytes);
+      finish_row(conversion, store, out, batch.hidden);
       if (to.scales != nullptr) scales[static_cast<std::size_t>(i)] = scale;
     }
   };
@@ -55,7 +79,7 @@ void quantize_rows(const RowConversion& conversion, const float* activation, std
     for (std::int64_t i = task * kRowsPerTask; i < end; ++i) {
       std::byte* out = store.data + i * store.stride_bytes;
       to.scales[i] = conversion.quantize(conversion.config.quant.a2, activation + i * stride, n, out);
-      pad_row(conversion, store, out, n);
+      finish_row(conversion, store, out, n);
     }
   };
   context.executor->run(ceil_div(count, kRowsPerTask), body, context.progress);

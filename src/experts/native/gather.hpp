@@ -11,6 +11,10 @@ struct GemmRows {
   float* scales = nullptr;      ///< [entries], int8 only
 };
 
+/// Bytes of a converted row of n values: padded as the weights are, then, for int8 rows that meet int4 weights, the
+/// int32 sums of its parts.
+std::int64_t row_bytes(const PackedLayout& packed, std::int64_t n);
+
 /// Where converted rows go: one after the other, padded with zeros to the stride.
 struct RowStore {
   std::byte* data = nullptr;

@@ -41,12 +41,12 @@ struct Layout {
   Layout(const PackedLayout& packed, std::int64_t rows, std::int64_t entries) {
     const bool int8 = packed.compute == ComputeType::int8;
     const std::int64_t element = packed.element_bytes();
-    input_stride = row_stride(packed.padded_k(packed.hidden) * element);
+    input_stride = row_stride(native::row_bytes(packed, packed.hidden));
     activation_stride = row_stride(packed.padded_n(packed.intermediate) * (int8 ? 4 : element));
     std::int64_t bytes13 = rows * input_stride;
     std::int64_t bytes2 = entries * activation_stride;
     if (int8) {
-      requantized_stride = row_stride(packed.padded_k(packed.intermediate));
+      requantized_stride = row_stride(native::row_bytes(packed, packed.intermediate));
       bytes13 = std::max(bytes13, entries * requantized_stride);
       scratch_stride = packed.padded_k(packed.hidden);
       bytes2 = std::max(bytes2, ceil_div(rows, native::kRowsPerTask) * scratch_stride * 4);
@@ -86,6 +86,7 @@ struct Panels {
     kernels::DecodedGemm g = decoded;
     const std::int64_t column = panel * kPanelColumns;
     g.a = rows.rows + row;
+    if (rows.scales != nullptr) g.row_scale = rows.scales + row;
     g.w = at(panel);
     g.next = next;
     if (g.scales != nullptr) g.scales = static_cast<const std::byte*>(g.scales) + column * g.groups * scale_bytes;
@@ -127,8 +128,8 @@ class NativeExperts final : public Experts {
       : config_(config), packed_(experts::packed_layout_of(config)), kernels_(kernels) {
     const kernels::KernelFunctions& f = *kernels.functions;
     if (packed_.compute == ComputeType::bf16 && !packed_.weights.narrow()) packed_.word_bytes = f.bf16_word_bytes;
-    if (packed_.compute == ComputeType::int8) packed_.word_bytes = f.int8_word_bytes;
-    if (f.unsigned_int8_rows) flip_ = 0x80;
+    if (packed_.compute == ComputeType::int8 && !packed_.weights.narrow()) packed_.word_bytes = f.int8_word_bytes;
+    if (f.unsigned_int8_rows && !packed_.weights.narrow()) flip_ = 0x80;
     gemm_ = packed_.compute == ComputeType::f32    ? f.gemm_f32
             : packed_.compute == ComputeType::bf16 ? f.gemm_bf16
                                                    : f.gemm_int8;
@@ -172,7 +173,7 @@ class NativeExperts final : public Experts {
     p.matrix = slot + (part == 0 ? packed_.gate_offset() : part == 1 ? packed_.up_offset() : packed_.down_offset());
     p.words = k / packed_.v();
     p.panel_bytes = p.words * kPanelColumns * packed_.word_bytes;
-    if (packed_.compute == ComputeType::int8) {
+    if (packed_.compute == ComputeType::int8 && !packed_.weights.narrow()) {
       p.scales = reinterpret_cast<const float*>(slot + packed_.scale_offset()) + column;
       p.column_sums = reinterpret_cast<const std::int32_t*>(slot + packed_.column_sum_offset()) + column;
     }

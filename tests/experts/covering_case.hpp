@@ -128,8 +128,8 @@ class CoveringRun {
   void check(const std::vector<std::string>& sets) {
     for (const std::string& isa : sets) {
       const Errors e = errors(isa);
-      EXPECT_TRUE(e.fine()) << isa << " " << format_name(config_.quant) << " " << describe(case_) << ": mean error "
-                            << e.mean << ", worst " << e.worst << " of what is allowed"
+      EXPECT_TRUE(e.fine()) << isa << " " << name(config_.quant) << " " << describe(case_) << ": mean error " << e.mean
+                            << ", worst " << e.worst << " of what is allowed"
                             << (e.guards_intact ? "" : ", wrote or left what it should not");
     }
   }
@@ -206,8 +206,9 @@ class CoveringRun {
     const ComputeType compute = config_.quant.compute;
     const double allowed = tolerance(compute) * size;
     // f32 sums differ by rounding everywhere; the others are exact or nearly so, but for a value that rounds the other
-    // way between the GEMMs.
-    const double allowed_worst = (compute == ComputeType::f32 ? 10 : 2) * allowed;
+    // way between the GEMMs: in int8 that is a step of the largest of the row over 127.
+    const double steps = compute == ComputeType::f32 ? 10 : compute == ComputeType::int8 ? 3 : 2;
+    const double allowed_worst = steps * allowed;
     const auto number = [](double x) { return std::isnan(x) ? std::numeric_limits<double>::infinity() : x; };
     return {number(std::sqrt(error / static_cast<double>(found.size())) / allowed), number(worst / allowed_worst)};
   }

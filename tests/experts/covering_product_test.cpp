@@ -34,15 +34,13 @@ TEST_P(Product, MatchesTheReferenceThatQuantisesAlike) {
           CoveringRun(quant, c).check(sets);
           ++run;
         }
-  std::printf("%s: %lld cases, %lld more would need over 2 GiB\n", format_name(quant).c_str(),
-              static_cast<long long>(run), static_cast<long long>(too_large));
+  std::printf("%s: %lld cases, %lld more would need over 2 GiB\n", name(quant).c_str(), static_cast<long long>(run),
+              static_cast<long long>(too_large));
   EXPECT_GT(run, too_large);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, Product, ::testing::Range(0, static_cast<int>(all_formats().size())),
-                         [](const auto& index) {
-                           return format_name(all_formats()[static_cast<std::size_t>(index.param)]);
-                         });
+                         [](const auto& index) { return name(all_formats()[static_cast<std::size_t>(index.param)]); });
 
 }  // namespace
 }  // namespace epmoe::test

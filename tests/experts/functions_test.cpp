@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -211,6 +213,26 @@ TEST(Functions, ActivationsMatchF64AndKeepNaN) {
       EXPECT_TRUE(std::isnan(y[0])) << isa;
       EXPECT_GT(y[3], 0.5F) << isa;
     }
+}
+
+TEST(Functions, PartSumsAreExactForEveryLength) {
+  std::vector<std::int8_t> values(4096 + 32, std::int8_t{-128});
+  for (std::size_t i = 0; i < 2048; ++i) values[i] = static_cast<std::int8_t>((i * 37 + i / 7) % 256);
+  for (std::int64_t i = 0; i < kernels::kernel_table().count; ++i) {
+    const kernels::KernelSet& set = kernels::kernel_table().sets[i];
+    if (kernels::find_kernel_set(set.name) == nullptr) continue;
+    for (const std::int64_t part : {32, 64, 128, 4128})
+      for (const std::int64_t n : {32, 96, 160, 2080, 4128}) {
+        std::vector<std::int32_t> sums(static_cast<std::size_t>(ceil_div(n, part)), 7);
+        set.functions->part_sums(values.data(), n, part, sums.data());
+        for (std::size_t s = 0; s < sums.size(); ++s) {
+          const auto begin = static_cast<std::int64_t>(s) * part;
+          const auto first = values.begin() + begin;
+          EXPECT_EQ(sums[s], std::accumulate(first, first + std::min(part, n - begin), 0))
+              << set.name << " part " << part << " n " << n;
+        }
+      }
+  }
 }
 
 }  // namespace

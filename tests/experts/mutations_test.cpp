@@ -23,7 +23,7 @@ void expect_noticed(const QuantConfig& quant, const char* what, const CoveringRu
   run.check(isas());
   run.damage(damage);
   for (const std::string& isa : isas())
-    EXPECT_FALSE(run.errors(isa).fine()) << isa << " " << format_name(quant) << ": " << what << " went unnoticed";
+    EXPECT_FALSE(run.errors(isa).fine()) << isa << " " << name(quant) << ": " << what << " went unnoticed";
 }
 
 /// Words of output channels `a` and `b` of the same panel change places.

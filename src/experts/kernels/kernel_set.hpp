@@ -39,7 +39,7 @@ constexpr int64_t kPartValues = 128;
 /// place i of half h, or value 4 i + b at place i of byte b for int8 rows.
 struct DecodedGemm {
   NarrowValues values = NarrowValues::int4;
-  const void* const* a = nullptr;  ///< [rows] pointers to rows of k values, int8: then int32 sums of their parts
+  const void* const* a = nullptr;    ///< [rows] pointers to rows of k values, int8: then int32 sums of their parts
   const float* row_scale = nullptr;  ///< int8 rows: [rows]
   const void* w = nullptr;
   const void* next = nullptr;            ///< the panel that is wanted next, or null: its beginning is fetched ahead

@@ -7,9 +7,10 @@
 namespace epmoe::kernels {
 namespace {
 
-/// Words of K per block: 128 KiB of a panel, which stays in the second cache while the row tiles pass over it. Sums are
-/// parked in C between blocks, so their order does not change.
-constexpr int64_t kBlockWords = 512;
+/// Words of K per block, which stays in a cache while the row tiles pass over it and fetch the next one: with two or
+/// three tiles memory has to work all the time, and a block of 16 KiB keeps it close ahead of the sums; with more there
+/// is time, and a block of 128 KiB parks the sums less often. They are parked in C, so their order does not change.
+constexpr int64_t kSmallBlockWords = 64, kBlockWords = 512;
 /// How far ahead one tile that streams through fresh weights asks for them.
 constexpr int64_t kAheadBytes = 32 * kPanelWordBytes;
 
@@ -86,6 +87,7 @@ inline void gemm_tiles(const PanelGemm& g, int64_t row_begin, int64_t tiles, int
       }
   } else {
     const int64_t words = block.word_end - block.word_begin;
+    const int64_t doubles = all_tiles < kLines ? kLines - all_tiles : 0;  // tiles that fetch two lines a word
     for (int64_t t = 0; t < tiles; ++t) {
       const int64_t row = row_begin + t * Rows, tile = first_tile + t;
       if (all_tiles == 1) {
@@ -94,10 +96,11 @@ inline void gemm_tiles(const PanelGemm& g, int64_t row_begin, int64_t tiles, int
           gemm_tile<Words, Rows, kLines>(g, row, 0, {block.word_begin, block.word_end, own});
         else
           gemm_tile<Words, Rows, 0>(g, row, 0, block);
-      } else if (block.fetch != nullptr && all_tiles < 4 && tile < 2) {
+      } else if (block.fetch != nullptr && tile < doubles) {
         gemm_tile<Words, Rows, 2>(g, row, 0, {block.word_begin, block.word_end, block.fetch + tile * words * 2 * 64});
-      } else if (block.fetch != nullptr && all_tiles >= 4 && tile < 4) {
-        gemm_tile<Words, Rows, 1>(g, row, 0, {block.word_begin, block.word_end, block.fetch + tile * words * 64});
+      } else if (block.fetch != nullptr && tile < kLines - doubles) {
+        gemm_tile<Words, Rows, 1>(g, row, 0,
+                                  {block.word_begin, block.word_end, block.fetch + (doubles + tile) * words * 64});
       } else {
         gemm_tile<Words, Rows, 0>(g, row, 0, block);
       }
@@ -121,9 +124,11 @@ inline void gemm_rows(const PanelGemm& g, int tile_rows, int64_t row, int64_t ti
 /// C = sums only.
 template <class Words>
 inline void gemm_sums(const PanelGemm& g) {
+  constexpr bool kWhole = tile_vectors(kMaxTileRows) * kLanes == kPanelColumns;
   const RowTiles cut = cut_rows(g.rows);
-  for (int64_t begin = 0; begin < g.words; begin += kBlockWords) {
-    Block block{begin, begin + kBlockWords, static_cast<const char*>(g.w) + (begin + kBlockWords) * kPanelWordBytes};
+  const int64_t size = kWhole && (cut.count == 2 || cut.count == 3) ? kSmallBlockWords : kBlockWords;
+  for (int64_t begin = 0; begin < g.words; begin += size) {
+    Block block{begin, begin + size, static_cast<const char*>(g.w) + (begin + size) * kPanelWordBytes};
     if (block.word_end >= g.words) {
       block.word_end = g.words;
       block.fetch = static_cast<const char*>(g.next);

@@ -116,9 +116,7 @@ struct Int4Words {
 #else
   using Weight = Int8Words::Pair;
   using Row = Int8Words::Pair;
-  static inline Weight of(const U32& codes) {
-    return {(I16)(codes & 0x00ff00ffU), (I16)((codes >> 8) & 0x00ff00ffU)};
-  }
+  static inline Weight of(const U32& codes) { return {(I16)(codes & 0x00ff00ffU), (I16)((codes >> 8) & 0x00ff00ffU)}; }
   static inline Row row(const void* p) { return Int8Words::widen(splat_word(p)); }
   static inline void add(I32& acc, const Row& a, const Weight& w) { Int8Words::add(acc, a, w); }
 #endif

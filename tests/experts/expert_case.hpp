@@ -248,12 +248,8 @@ inline constexpr ComputeType kComputeTypes[] = {ComputeType::f32, ComputeType::b
 inline std::vector<QuantConfig> all_formats() {
   std::vector<QuantConfig> formats;
   for (const ComputeType compute : kComputeTypes) formats.push_back(QuantConfig::for_compute(compute));
-  for (const WeightFormat& format : narrow_weight_formats()) formats.push_back(QuantConfig::for_weights(format));
+  for (const QuantConfig& format : narrow_quant_configs()) formats.push_back(format);
   return formats;
-}
-
-inline std::string format_name(const QuantConfig& quant) {
-  return std::string(quant.weights.narrow() ? name(quant.weights) : name(quant.compute));
 }
 
 }  // namespace epmoe::test

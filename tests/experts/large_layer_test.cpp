@@ -38,8 +38,7 @@ TEST(LargeLayer, MoreWeightsThan31BitsCount) {
   for (const QuantConfig& quant : formats) {
     const std::int64_t bytes = layer_bytes(quant, c);
     if (bytes + (std::int64_t{1} << 30) > available_bytes()) {
-      std::printf("left out: %s, which needs %lld MiB\n", format_name(quant).c_str(),
-                  static_cast<long long>(bytes >> 20));
+      std::printf("left out: %s, which needs %lld MiB\n", name(quant).c_str(), static_cast<long long>(bytes >> 20));
       continue;
     }
     CoveringRun(quant, c, {383, 0, 171, 342, 86}).check({isas().front()});

@@ -24,7 +24,7 @@ TEST(ManyRows, FortyAndAHundredThousandRowsWholeAndInChunks) {
       c.rows = rows;
       CoveringRun run(quant, c, {5, 0, 7});
       for (const std::int64_t chunk : {std::int64_t{0}, std::int64_t{16384}})
-        EXPECT_TRUE(run.errors("", chunk).fine()) << format_name(quant) << " " << rows << " rows, chunks of " << chunk;
+        EXPECT_TRUE(run.errors("", chunk).fine()) << name(quant) << " " << rows << " rows, chunks of " << chunk;
     }
 }
 

@@ -30,7 +30,7 @@ class SameBits : public ::testing::Test {
       const DispatchType wire = default_dispatch_type(quant.compute);
       const TestBatch batch(x, wire, kExperts, two_choices(kRows, kExperts));
       for (const std::string& isa : isas()) {
-        SCOPED_TRACE(isa + " " + format_name(quant));
+        SCOPED_TRACE(isa + " " + name(quant));
         const auto experts = make_experts("native", config_for(quant, isa), one_);
         const ExpertSlots slots = weights_.pack(experts->packed_layout());
         check(*experts, slots, batch, run(*experts, batch.batch, slots, one_).rows);

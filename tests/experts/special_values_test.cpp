@@ -28,7 +28,7 @@ template <class Check>
 void for_all_formats(Check&& check) {
   for (const QuantConfig& quant : all_formats())
     for (const std::string& isa : isas()) {
-      SCOPED_TRACE(isa + " " + format_name(quant));
+      SCOPED_TRACE(isa + " " + name(quant));
       check(quant, isa);
     }
 }

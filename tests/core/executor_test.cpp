@@ -154,6 +154,7 @@ TEST(Executor, DefaultFollowsTheAffinityOfTheThread) {
   if (omp_get_proc_bind() != omp_proc_bind_false) GTEST_SKIP() << "the OpenMP run-time binds threads itself";
   apart([] {
     const auto all = AffinityMask::of_this_thread().cpus();
+    omp_set_num_threads(4);  // of this thread only
     ASSERT_TRUE(AffinityMask::only(all.front()).apply());
     EXPECT_EQ(make_openmp_executor()->workers(), 1);
   });

@@ -14,6 +14,7 @@ set(EPMOE_TEST_SET_arm  # AArch64 under qemu-user, scripts/arm.sh
   experts_bitwise_test.np1
   experts_special_test.np1
   experts_mutations_test.np1
+  experts_covering_small_test.np1
   experts_reference_test.np1
   onednn_test.np1
   comm_units.np1
@@ -38,6 +39,7 @@ set(EPMOE_TEST_SET_dev  # AddressSanitizer and UndefinedBehaviorSanitizer
   experts_bitwise_test.np1
   experts_special_test.np1
   experts_mutations_test.np1
+  experts_covering_small_test.np1
   experts_reference_test.np1
   onednn_test.np1
   comm_units.np1

@@ -19,20 +19,23 @@ namespace epmoe::test {
 class WeightPool {
  public:
   explicit WeightPool(DType dtype) : dtype_(dtype), bytes_(static_cast<std::size_t>(kValues * size_bytes(dtype))) {
-    for (std::int64_t i = 0; i < kValues; ++i) {
+    for (std::int64_t i = 0; i < kPeriod; ++i) {
       const std::uint64_t bits = random_bits(11, 0, static_cast<std::uint64_t>(i));
       const std::uint64_t of_run = random_bits(11, 1, static_cast<std::uint64_t>(i / 24));
       float value = 0.0F;  // a sum of four uniform values is normal enough
       for (unsigned part = 0; part < 4; ++part)
         value += static_cast<float>((bits >> (16 * part)) & 0xffffU) / 65536.0F - 0.5F;
       value = std::ldexp(value + 0.25F * static_cast<float>(of_run % 3) - 0.25F, static_cast<int>(of_run / 3 % 4) - 2);
-      std::byte* at = bytes_.data() + i * size_bytes(dtype);
       const auto half = dtype == DType::f16 ? to_f16(value).bits : to_bf16(value).bits;
+      std::byte* at = bytes_.data() + i * size_bytes(dtype);
       if (dtype == DType::f32)
         std::memcpy(at, &value, 4);
       else
         std::memcpy(at, &half, 2);
     }
+    for (std::int64_t i = kPeriod; i < kValues; i += kPeriod)
+      std::memcpy(bytes_.data() + i * size_bytes(dtype), bytes_.data(),
+                  static_cast<std::size_t>(std::min(kPeriod, kValues - i) * size_bytes(dtype)));
   }
   /// [rows, cols], another stretch for every `matrix`.
   [[nodiscard]] ConstMatrixView view(std::int64_t matrix, std::int64_t rows, std::int64_t cols) const {
@@ -55,6 +58,7 @@ class WeightPool {
   }
 
  private:
+  static constexpr std::int64_t kPeriod = 1000003;  // a prime: no two rows of a matrix are the same
   static constexpr std::int64_t kSpread = 1 << 20;
   static constexpr std::int64_t kValues = kSpread + 2880 * 2880;
   DType dtype_;

@@ -10,7 +10,8 @@
 #include "epmoe/core/quant_config.hpp"
 #include "epmoe/core/random.hpp"
 
-/// Which cases to run where all combinations would take days: every pair of values of two factors stands in a case.
+/// Which cases to run where all combinations would take days: every pair of values of two factors stands in a case, or
+/// every value in some.
 namespace epmoe::test {
 
 struct CoveringCase {
@@ -57,12 +58,16 @@ class CoveringFactors {
   std::vector<Activation> activations_;
 };
 
+/// What a case costs, in any unit; infinity for one that must not be taken. The cheapest values of all factors but two
+/// must make a case that may be taken.
+using CoveringCost = std::function<double(const CoveringCase&)>;
+
 /// Draws cases until every pair of values has been in one. A case is the best of some random ones around a pair that
-/// is missing: new pairs for the time that `cost` says it takes. Cases of infinite cost are never taken.
+/// is missing: new pairs for the cost.
 class CoveringSet {
  public:
   using Indices = CoveringFactors::Indices;
-  CoveringSet(std::uint64_t seed, const std::function<double(const CoveringCase&)>& cost) : seed_(seed), cost_(cost) {
+  CoveringSet(std::uint64_t seed, const CoveringCost& cost) : seed_(seed), cost_(cost) {
     for (std::size_t f = 0; f < kFactors; ++f) {
       first_[f] = total_;
       total_ += factors_.values(f);
@@ -119,12 +124,42 @@ class CoveringSet {
   }
 
   std::uint64_t seed_, counter_ = 0;
-  std::function<double(const CoveringCase&)> cost_;
+  CoveringCost cost_;
   CoveringFactors factors_;
   Indices first_{};
   std::size_t total_ = 0;
   std::vector<bool> covered_;
   std::vector<CoveringCase> cases_;
 };
+
+/// Cases such that every value is in at least `times` of them: about `times` for each value of the longest factor.
+inline std::vector<CoveringCase> covering_values(std::uint64_t seed, int times, const CoveringCost& cost) {
+  const CoveringFactors factors;
+  std::vector<CoveringCase> cases;
+  std::uint64_t counter = 0;
+  const auto draw = [&](std::size_t below) { return random_bits(seed, 2, counter++) % below; };
+  std::array<std::vector<int>, CoveringFactors::kFactors> found;
+  for (std::size_t f = 0; f < found.size(); ++f) found[f].assign(factors.values(f), 0);
+  for (std::size_t f = 0; f < found.size(); ++f)
+    for (std::size_t value = 0; value < found[f].size(); ++value)
+      while (found[f][value] < times) {
+        CoveringFactors::Indices i{};  // the cheapest, should no drawn case do
+        i[f] = value;
+        for (int attempt = 0; attempt < 50; ++attempt) {
+          CoveringFactors::Indices drawn{};
+          for (std::size_t g = 0; g < found.size(); ++g) {
+            const std::size_t a = draw(found[g].size()), b = draw(found[g].size());
+            drawn[g] = found[g][a] <= found[g][b] ? a : b;
+          }
+          drawn[f] = value;
+          if (!std::isfinite(cost(factors.at(drawn)))) continue;
+          i = drawn;
+          break;
+        }
+        for (std::size_t g = 0; g < found.size(); ++g) ++found[g][i[g]];
+        cases.push_back(factors.at(i));
+      }
+  return cases;
+}
 
 }  // namespace epmoe::test

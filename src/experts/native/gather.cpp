@@ -46,8 +46,7 @@ void gather(const RowConversion& conversion, const ExpertBatch& batch, const Exp
   const BatchRows from(batch, index);
   const std::int64_t used_bytes = conversion.bytes(batch.hidden);
   // Behind a row that needs padding lies something else, which times a padding weight of 0 may be NaN.
-  const bool in_place = conversion.unchanged(batch.type) && used_bytes % kPaddingBytes == 0 &&
-                        !has_part_sums(experts::packed_layout_of(conversion.config));
+  const bool in_place = conversion.unchanged(batch.type) && used_bytes == store.read_bytes;
   std::vector<float> scales(static_cast<std::size_t>(to.scales != nullptr ? index.rows : 0));
   const auto body = [&](std::int64_t task, int) {
     const std::int64_t end = std::min((task + 1) * kRowsPerTask, index.rows);

@@ -19,6 +19,7 @@ std::int64_t row_bytes(const PackedLayout& packed, std::int64_t n);
 struct RowStore {
   std::byte* data = nullptr;
   std::int64_t stride_bytes = 0;
+  std::int64_t read_bytes = 0;  ///< row_bytes(): what the GEMM reads of a row; gather() wants it
 };
 
 /// Rows whose f32 values are needed as a whole are decoded by tasks of this many rows, each with a scratch row.

@@ -152,7 +152,8 @@ class NativeExperts final : public Experts {
     const GemmRows rows{reinterpret_cast<const void**>(workspace13 + layout.pointers),
                         int8 ? reinterpret_cast<float*>(workspace13 + layout.scales) : nullptr};
 
-    native::gather(conversion, batch, index, {workspace13, layout.input_stride},
+    native::gather(conversion, batch, index,
+                   {workspace13, layout.input_stride, native::row_bytes(packed_, packed_.hidden)},
                    {reinterpret_cast<float*>(workspace2), layout.scratch_stride}, rows, context);
     gate_up(index, slots, rows, workspace2, layout, context);
     if (int8)  // the scale of a row needs all of the row

@@ -12,6 +12,7 @@ set(EPMOE_TEST_SET_arm  # AArch64 under qemu-user, scripts/arm.sh
   experts_native_test.np1
   experts_narrow_test.np1
   experts_bitwise_test.np1
+  experts_same_bits_test.np1
   experts_special_test.np1
   experts_mutations_test.np1
   experts_covering_small_test.np1
@@ -37,6 +38,7 @@ set(EPMOE_TEST_SET_dev  # AddressSanitizer and UndefinedBehaviorSanitizer
   experts_native_test.np1
   experts_narrow_test.np1
   experts_bitwise_test.np1
+  experts_same_bits_test.np1
   experts_special_test.np1
   experts_mutations_test.np1
   experts_covering_small_test.np1
@@ -59,6 +61,7 @@ set(EPMOE_TEST_SET_tsan  # ThreadSanitizer: wherever several threads or MPI's pr
   experts_native_test.np1
   experts_narrow_test.np1
   experts_bitwise_test.np1
+  experts_same_bits_test.np1
   comm_units.np1
   comm_messages.np2
   strategies_test.np2

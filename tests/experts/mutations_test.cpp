@@ -10,7 +10,7 @@ namespace {
 
 constexpr CoveringCase kCase{.rows = 9,
                              .hidden = 176,
-                             .intermediate = 511,
+                             .intermediate = 127,
                              .experts = 8,
                              .activation = Activation::silu,
                              .wire = DispatchType::f32,

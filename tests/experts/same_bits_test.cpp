@@ -10,7 +10,7 @@ namespace epmoe::test {
 namespace {
 
 constexpr Shape kShape{176, 96};
-constexpr std::int64_t kExperts = 3, kRows = 150;
+constexpr std::int64_t kExperts = 3, kRows = 98;
 
 ExpertsConfig config_for(const QuantConfig& quant, const std::string& isa) {
   ExpertsConfig config = experts_config(kShape, quant.compute, Activation::silu, true, kExperts, isa);
@@ -50,17 +50,16 @@ TEST_F(SameBits, AnyThreadsAndChunks) {
   for_all([&](const Experts& experts, const ExpertSlots& slots, const TestBatch& batch, const auto& truth) {
     for (const std::int64_t chunk : {1, 7, 64})
       EXPECT_TRUE(same(run(experts, batch.batch, slots, one_, chunk).rows, truth)) << "chunks of " << chunk;
-    for (const std::int64_t chunk : {0, 50}) {
-      EXPECT_TRUE(same(run(experts, batch.batch, slots, two_, chunk).rows, truth)) << "2 threads, chunks of " << chunk;
-      EXPECT_TRUE(same(run(experts, batch.batch, slots, three_, chunk).rows, truth)) << "3 threads, " << chunk;
-      EXPECT_TRUE(same(run(experts, batch.batch, slots, eight_, chunk).rows, truth)) << "8 threads, " << chunk;
-    }
+    EXPECT_TRUE(same(run(experts, batch.batch, slots, two_).rows, truth)) << "2 threads";
+    EXPECT_TRUE(same(run(experts, batch.batch, slots, three_, 50).rows, truth)) << "3 threads, chunks of 50";
+    EXPECT_TRUE(same(run(experts, batch.batch, slots, eight_).rows, truth)) << "8 threads";
+    EXPECT_TRUE(same(run(experts, batch.batch, slots, eight_, 17).rows, truth)) << "8 threads, chunks of 17";
   });
 }
 
 TEST_F(SameBits, AnyNumberOfRows) {
   for_all([&](const Experts& experts, const ExpertSlots& slots, const TestBatch& batch, const auto& truth) {
-    for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 17, 33, 65, 97, 128}) {
+    for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 17, 33, 65}) {
       const TestBatch first(const_matrix_view(values_.data(), rows, kShape.hidden), batch.batch.type, kExperts,
                             two_choices(rows, kExperts));
       const auto found = run(experts, first.batch, slots, one_).rows;

@@ -39,9 +39,7 @@ TEST_P(CoveringSmall, MatchesTheReferenceThatQuantisesAlike) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, CoveringSmall, ::testing::Range(0, static_cast<int>(all_formats().size())),
-                         [](const auto& index) {
-                           return name(all_formats()[static_cast<std::size_t>(index.param)]);
-                         });
+                         [](const auto& index) { return name(all_formats()[static_cast<std::size_t>(index.param)]); });
 
 }  // namespace
 }  // namespace epmoe::test
